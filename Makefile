@@ -1,0 +1,62 @@
+# Agent Lab. `make help` lists what there is; each goal sets up .venv first, if need be.
+# On Windows use WSL, or call the Python steps by hand: python tools/setup_env.py, then .venv\Scripts\python tools\lab.py
+
+# The first Python that fits; PYTHON=/path/to/python overrides.
+FITS   := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))
+PYTHON ?= $(shell for p in python3 python3.13 python3.14 python3.12 python3.11 python; do \
+             if $$p -c '$(FITS)' >/dev/null 2>&1; then echo $$p; exit; fi; done; echo python3)
+BIN    := .venv/bin
+READY  := .venv/agent-lab.stamp
+# Tests run without anybody's key or .env.
+QUIET  := env -u DASHSCOPE_API_KEY -u MODEL_BASE_URL -u MODEL_NAME AGENTLAB_ENV_FILE=/dev/null
+
+.DEFAULT_GOAL := help
+.PHONY: help setup lab test lint unit lessons-test notebooks notebooks-check rhythm bench site requirements clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
+
+$(READY): requirements.txt pyproject.toml tools/setup_env.py
+	@command -v $(PYTHON) >/dev/null || { echo "No Python found. Agent Lab needs Python 3.11 to 3.14. 未找到 Python 3.11–3.14。"; exit 1; }
+	@$(PYTHON) tools/setup_env.py
+
+setup: $(READY)  ## the virtual environment only
+
+lab: $(READY)  ## the lessons in JupyterLab; AGENTLIB_LANG=zh for Chinese, LAB_ARGS=--no-browser for a server
+	@$(BIN)/python tools/lab.py $(LAB_ARGS)
+
+test: lint unit lessons-test  ## everything that is checked: style, types, tests, every lesson's outputs
+
+lint: $(READY)  ## style and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+unit: $(READY)  ## the tests
+	$(QUIET) $(BIN)/python -m pytest $(TEST_ARGS)
+
+lessons-test: $(READY)  ## run all lessons and compare their outputs
+	$(QUIET) $(BIN)/python -m pytest --nbval --nbval-current-env -n 2 --dist loadfile -q notebooks $(NBVAL_ARGS)
+
+notebooks: $(READY)  ## build the lessons whose source changed
+	$(BIN)/python tools/build_notebooks.py
+
+notebooks-check: $(READY)  ## build all lessons anew and compare each byte
+	$(BIN)/python tools/build_notebooks.py --check
+
+rhythm: $(READY)  ## measure the lessons: cells, lines, words
+	$(BIN)/python tools/rhythm.py
+
+bench: $(READY)  ## speed, as ratios within one run
+	$(BIN)/python tools/bench.py
+
+site: $(READY)  ## the lessons as web pages
+	$(BIN)/python tools/build_site.py
+
+requirements: $(READY)  ## pin anew what pyproject.toml allows
+	$(BIN)/python -m uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --upgrade -q \
+	  --extra lab --extra test --custom-compile-command "make requirements" pyproject.toml -o requirements.txt
+
+clean:  ## remove .venv and all caches
+	rm -rf .venv build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
