@@ -7,8 +7,6 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.14 python3.12 python3.11 p
              if $$p -c '$(FITS)' >/dev/null 2>&1; then echo $$p; exit; fi; done; echo python3)
 BIN    := .venv/bin
 READY  := .venv/agent-lab.stamp
-# Tests run without anybody's key or .env.
-QUIET  := env -u DASHSCOPE_API_KEY -u MODEL_BASE_URL -u MODEL_NAME AGENTLAB_ENV_FILE=/dev/null
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lab test lint unit lessons-test notebooks notebooks-check rhythm bench site requirements clean
@@ -33,10 +31,10 @@ lint: $(READY)  ## style and types
 	$(BIN)/mypy
 
 unit: $(READY)  ## the tests
-	$(QUIET) $(BIN)/python -m pytest $(TEST_ARGS)
+	$(BIN)/python -m pytest -q $(TEST_ARGS)
 
 lessons-test: $(READY)  ## run all lessons and compare their outputs
-	$(QUIET) $(BIN)/python -m pytest --nbval --nbval-current-env -n 2 --dist loadfile -q notebooks $(NBVAL_ARGS)
+	$(BIN)/python -m pytest -q --nbval -n 2 --dist loadfile notebooks
 
 notebooks: $(READY)  ## build the lessons whose source changed
 	$(BIN)/python tools/build_notebooks.py
