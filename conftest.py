@@ -2,9 +2,9 @@
 
 import os
 
-for _name in [
-    n for n in os.environ if n.upper().startswith(("DASHSCOPE_", "OPENAI_", "MODEL_", "AGENTLIB_", "AGENTLAB_"))
-]:
+FOREIGN = ("DASHSCOPE_", "OPENAI_", "MODEL_", "AGENTLIB_", "AGENTLAB_")
+
+for _name in [name for name in os.environ if name.upper().startswith(FOREIGN)]:
     del os.environ[_name]
 os.environ["AGENTLAB_ENV_FILE"] = os.devnull
 os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # else each kernel warns that it cannot be debugged
