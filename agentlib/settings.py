@@ -1,0 +1,171 @@
+"""Which model to ask, where, with which key and at what price: from ``.env`` and the environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from . import project
+from .limits import add
+from .messages import text
+from .waiting import HAS_THREADS
+
+REQUIRED = ("DASHSCOPE_API_KEY", "MODEL_BASE_URL", "MODEL_NAME")
+"""The three variables that a live run needs."""
+
+MAX_TOKENS = 2048
+"""The longest answer that is asked for, in tokens, when nothing else is set."""
+
+_MILLION = Decimal(1_000_000)
+_KEY = re.compile(r"[\x21-\x7e]+")
+
+
+class SettingsError(ValueError):
+    """Something in the settings is missing or wrong; the text says what, and never shows a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars per million tokens. ``cached``: input that the service had in its cache; None: like the rest."""
+
+    input: Decimal
+    output: Decimal
+    cached: Decimal | None = None
+
+    def cost(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> Decimal:
+        """What a call costs, exactly. Output holds the reasoning tokens, input the cached ones."""
+        cached = self.input if self.cached is None else self.cached
+        fresh = self.input * (input_tokens - cached_tokens) + cached * cached_tokens
+        return add(fresh / _MILLION, self.output * output_tokens / _MILLION)
+
+    def longest_answer(self, usd: Decimal) -> int | None:
+        """How many output tokens a sum pays for; ``None``: any number, they are free."""
+        return int(usd * _MILLION / self.output) if self.output else None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to reach a model. ``repr`` leaves the key out. ``price`` None: unknown, which is not zero."""
+
+    model: str
+    base_url: str
+    api_key: str = field(repr=False)
+    price: Price | None = None
+    max_tokens: int = MAX_TOKENS
+    max_tokens_name: str = "max_tokens"
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def env_file() -> Path:
+    """The ``.env`` that is read: ``AGENTLAB_ENV_FILE`` if that is set, else the one at the project's root."""
+    named = os.environ.get("AGENTLAB_ENV_FILE", "").strip()
+    return Path(named) if named else project.root() / ".env"
+
+
+def load_settings(needs_endpoint: bool = True) -> Settings:
+    """The settings from ``.env`` and the environment; a variable of the environment wins.
+
+    Without ``needs_endpoint`` only the model's name must be there: the caller has a client of its own.
+    Raises ``SettingsError`` when a variable is missing or cannot be right.
+    """
+    if not HAS_THREADS and needs_endpoint:
+        raise SettingsError(text("settings.live_in_browser"))
+    values = _values()
+    absent = [name for name in (REQUIRED if needs_endpoint else REQUIRED[-1:]) if not values.get(name)]
+    if absent:
+        raise SettingsError(text("settings.missing", names=", ".join(absent), file=".env", example=".env.example"))
+    key, url, model = (values.get(name, "") for name in REQUIRED)
+    if needs_endpoint and not _KEY.fullmatch(key):
+        raise SettingsError(text("settings.bad_key", name=REQUIRED[0]))
+    if needs_endpoint and not re.match(r"https?://[^/\s]+", url):
+        raise SettingsError(text("settings.bad_url", name=REQUIRED[1]))
+    return Settings(
+        model=model,
+        base_url=url,
+        api_key=key,
+        price=_price(values, model, url),
+        max_tokens=int(_number(values, "MODEL_MAX_TOKENS", whole=True) or MAX_TOKENS),
+        max_tokens_name=values.get("MODEL_MAX_TOKENS_NAME") or "max_tokens",
+        extra=_extra(values),
+    )
+
+
+def missing() -> list[str]:
+    """The names of the required variables that are not set. Never raises, shows no value."""
+    try:
+        values = _values()
+    except SettingsError:
+        values = {}
+    return [name for name in REQUIRED if not values.get(name)]
+
+
+def _values() -> dict[str, str]:
+    from dotenv import dotenv_values
+
+    path = env_file()
+    try:
+        found = dotenv_values(path, interpolate=False, encoding="utf-8-sig") if path.is_file() else {}
+    except (UnicodeDecodeError, OSError) as exc:
+        raise SettingsError(text("settings.unreadable", file=path.name, problem=type(exc).__name__)) from None
+    here = {name: value for name, value in os.environ.items() if value.strip()}
+    return {name: value.strip() for name, value in {**found, **here}.items() if value is not None}
+
+
+def _number(values: Mapping[str, str], name: str, whole: bool = False) -> Decimal | None:
+    written = values.get(name)
+    if not written:
+        return None
+    try:
+        number = Decimal(written)
+    except InvalidOperation:
+        number = Decimal("NaN")
+    if not number.is_finite() or number < 0 or (whole and (number != int(number) or number < 1)):
+        raise SettingsError(text("settings.bad_number", name=name, value=written))
+    return number
+
+
+def _price(values: Mapping[str, str], model: str, url: str) -> Price | None:
+    asked, answered = _number(values, "MODEL_PRICE_INPUT"), _number(values, "MODEL_PRICE_OUTPUT")
+    if asked is None and answered is None:
+        return look_up_price(model, url)
+    if asked is None or answered is None:
+        raise SettingsError(text("settings.half_price"))
+    return Price(asked, answered, _number(values, "MODEL_PRICE_CACHED_INPUT"))
+
+
+def look_up_price(model: str, url: str) -> Price | None:
+    """The list price of a model as the package genai-prices knows it, else None.
+
+    Long prompts cost more with some services: the rate for a million tokens is taken, the highest tier.
+    """
+    from genai_prices import Usage, calc_price
+
+    million = int(_MILLION)
+    try:
+        usual = calc_price(Usage(input_tokens=million, output_tokens=million), model, provider_api_url=url)
+        cached = calc_price(Usage(input_tokens=million, cache_read_tokens=million), model, provider_api_url=url)
+    except LookupError:
+        return None
+    return Price(usual.input_price, usual.output_price, min(usual.input_price, cached.input_price))
+
+
+def _extra(values: Mapping[str, str]) -> dict[str, Any]:
+    """Further fields of the request body: ``MODEL_ENABLE_THINKING=false`` and whatever ``MODEL_EXTRA_BODY`` holds."""
+    extra: dict[str, Any] = {}
+    try:
+        if values.get("MODEL_EXTRA_BODY"):
+            extra.update(json.loads(values["MODEL_EXTRA_BODY"]))
+    except (ValueError, TypeError):
+        raise SettingsError(text("settings.bad_extra", name="MODEL_EXTRA_BODY")) from None
+    thinking = values.get("MODEL_ENABLE_THINKING", "").lower()
+    if thinking:
+        if thinking not in {"true", "false"}:
+            raise SettingsError(text("settings.bad_flag", name="MODEL_ENABLE_THINKING", value=thinking))
+        extra["enable_thinking"] = thinking == "true"
+    return extra

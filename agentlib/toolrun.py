@@ -1,0 +1,104 @@
+"""Running the tool calls of one reply: each in a thread of its own, under its own time and the run's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from .guard import Guard
+from .history import Call
+from .limits import exact, tool_call_fits
+from .messages import text
+from .model import Reply
+from .results import ToolResult, error
+from .tools import ArgumentsError, Tool, check_arguments, execute_tool
+from .waiting import HAS_THREADS, finish, in_thread
+
+if TYPE_CHECKING:
+    from .isolated import Child
+
+
+async def run_tools(guard: Guard, reply: Reply, toolbox: Mapping[str, Tool]) -> None:
+    """Run what the model asked for, and hand each result back under the id of its call.
+
+    Every call is answered, also those that were not run: services refuse a history with a gap.
+    """
+    journal, step, done = guard.journal, guard.journal.used.steps, list[str]()
+    ids = guard.history.add_reply(reply.content, reply.calls, reply.reasoning)
+    for number, (call, call_id) in enumerate(zip(reply.calls, ids, strict=True)):
+        journal.note("tool_call", step, id=call_id, tool=call.name, arguments=call.arguments)
+        began, limits = journal.clock.now(), guard.limits()
+        if tool_call_fits(limits, number):
+            result = await run_tool(guard, call, toolbox)
+        else:
+            result = error("TOOL_LIMIT", text("loop.tool_limit", most=limits.max_tool_calls))
+        guard.history.add_result(call_id, result)
+        journal.tool_done(call.name, result)
+        seconds = round(journal.clock.now() - began, 3)
+        journal.note("tool_result", step, id=call_id, tool=call.name, result=result, seconds=seconds)
+        done.append(f"{call.name}({call.arguments}) → {result['error']['code'] if result['error'] else 'ok'}")
+    journal.lines.append(text("loop.line", step=step, tools="; ".join(done)))
+
+
+async def run_tool(guard: Guard, call: Call, toolbox: Mapping[str, Tool]) -> ToolResult:
+    """One tool run. When its time is up it is left behind, not waited for; a child process is killed."""
+    clock = guard.journal.clock
+    began = clock.now()
+
+    def left() -> float | None:
+        own, run = guard.limits().max_tool_seconds, guard.time_left()
+        mine = None if own is None else float(exact(own) - (exact(clock.now()) - exact(began)))
+        return min((seconds for seconds in (mine, run) if seconds is not None), default=None)
+
+    at_once = left()
+    if guard.halted() or (at_once is not None and at_once <= 0):
+        return error("TOOL_TIMEOUT", text("loop.tool_not_run"))
+    guard.journal.used.tool_calls += 1
+    tool = toolbox.get(call.name)
+    apart = InChild(tool, call.arguments) if tool and tool.isolated and HAS_THREADS else None
+    work = in_thread(apart.run if apart else lambda: execute_tool(call.name, call.arguments, toolbox))
+    try:
+        outcome = await finish(clock, work, left, guard.halted)
+    finally:
+        if apart:
+            apart.kill()
+    if outcome == "done":
+        return work.result()
+    if outcome == "halted":
+        return error("TOOL_FAILED", text("loop.tool_halted"))
+    return error("TOOL_TIMEOUT", text("loop.tool_timeout", seconds=f"{clock.now() - began:.3g}"))
+
+
+class InChild:
+    """A tool run in a child process, which ends when it is killed, whatever it is doing."""
+
+    def __init__(self, tool: Tool, arguments: str) -> None:
+        self.tool, self.arguments = tool, arguments
+        self._lock, self._killed = threading.Lock(), False
+        self._child: Child | None = None
+
+    def run(self) -> ToolResult:
+        """Start the process and wait for its result."""
+        from .isolated import start
+
+        try:
+            arguments = check_arguments(self.tool, self.arguments)
+        except ArgumentsError as problem:
+            return error("INVALID_ARGUMENTS", str(problem))
+        try:
+            with self._lock:
+                if self._killed:
+                    return error("TOOL_TIMEOUT", text("loop.tool_not_run"))
+                self._child = start(self.tool, arguments)
+        except (OSError, ValueError) as problem:
+            return error("TOOL_FAILED", str(problem) if isinstance(problem, ValueError) else type(problem).__name__)
+        with self._child:
+            return self._child.result()
+
+    def kill(self) -> None:
+        """End the process if there is one, and let none begin."""
+        with self._lock:
+            self._killed = True
+            if self._child and self._child.poll() is None:
+                self._child.kill()

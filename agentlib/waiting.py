@@ -1,0 +1,155 @@
+"""Waiting that ends in time: clocks, threads that hold nobody up, and the synchronous door to the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal, Protocol, TypeVar
+
+from .inline import run_inline
+
+T = TypeVar("T")
+
+HAS_THREADS = sys.platform != "emscripten"
+"""False where Python runs inside a web page: tools then run inline and cannot be cut."""
+
+
+class Clock(Protocol):
+    """What tells a run how late it is. ``look`` is how often, in seconds, a waiting run looks at its limits."""
+
+    look: float
+
+    def now(self) -> float:
+        """Seconds since some fixed moment; never goes back."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for that long, by this clock."""
+
+    async def wait(self, task: asyncio.Future[Any], seconds: float) -> None:
+        """Return when the task is done or that much time has passed, whichever comes first."""
+
+
+class RealClock:
+    """The computer's monotonic clock: changes of the time of day do not move it."""
+
+    look = 0.05
+
+    def now(self) -> float:
+        """Seconds since some moment before the program began."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for that long."""
+        await asyncio.sleep(seconds)
+
+    async def wait(self, task: asyncio.Future[Any], seconds: float) -> None:
+        """Return when the task is done or the time is over."""
+        await asyncio.wait({task}, timeout=seconds)
+
+
+async def finish(
+    clock: Clock, task: asyncio.Future[Any], seconds_left: Callable[[], float | None], halted: Callable[[], bool]
+) -> Literal["done", "late", "halted"]:
+    """Wait for ``task``, asking anew every moment how much time is left and whether to halt.
+
+    A task that is not done in time is cancelled and left behind, not waited for.
+    """
+    while not task.done():
+        left = seconds_left()
+        if halted() or (left is not None and left <= 0):
+            await _leave(task)
+            return "halted" if halted() else "late"
+        await clock.wait(task, clock.look if left is None else min(left, clock.look))
+    return "done"
+
+
+async def _leave(task: asyncio.Future[Any]) -> None:
+    task.cancel()
+    await asyncio.wait({task}, timeout=0.02)
+    if not task.done():
+        task.add_done_callback(lambda late: late.cancelled() or late.exception())
+
+
+def in_thread(function: Callable[[], T]) -> asyncio.Future[T]:
+    """Run a blocking function in a daemon thread: neither the event loop nor the process waits for it at the end."""
+    future: concurrent.futures.Future[T] = concurrent.futures.Future()
+    context = contextvars.copy_context()
+
+    def work() -> None:
+        future.set_running_or_notify_cancel()
+        try:
+            future.set_result(context.run(function))
+        except BaseException as exc:
+            future.set_exception(exc)
+
+    if HAS_THREADS:
+        threading.Thread(target=work, daemon=True, name="agentlib-tool").start()
+    else:
+        work()
+    return asyncio.wrap_future(future)
+
+
+def run_to_end(work: Coroutine[Any, Any, T], interrupt: Callable[[], None]) -> T:
+    """Run a coroutine from ordinary code, also where an event loop is already running (a notebook cell).
+
+    The kernel's interrupt calls ``interrupt`` and goes on waiting for the coroutine to wind up;
+    a second interrupt gives up and raises ``KeyboardInterrupt``.
+    """
+    if not HAS_THREADS:
+        return run_inline(work)
+    loop = _background_loop()
+    if threading.current_thread() is _thread:
+        work.close()
+        raise RuntimeError("run_task was called from inside a run's own event loop: await arun_task there")
+    future = asyncio.run_coroutine_threadsafe(work, loop)
+    interrupted = False
+    while not future.done():
+        try:
+            # A wait without a timeout cannot be interrupted on Windows.
+            concurrent.futures.wait([future], timeout=0.2)
+        except KeyboardInterrupt:
+            if interrupted:
+                future.cancel()
+                raise
+            interrupted = True
+            interrupt()
+    return future.result()
+
+
+_loop: asyncio.AbstractEventLoop | None = None
+_thread: threading.Thread | None = None
+_making = threading.Lock()
+
+
+def _background_loop() -> asyncio.AbstractEventLoop:
+    """One loop in one daemon thread for all synchronous runs, so that a client's connections stay usable."""
+    global _loop, _thread
+    with _making:
+        if _loop is None or _thread is None or not _thread.is_alive():
+            _loop = asyncio.new_event_loop()
+            _loop.set_default_executor(_DaemonExecutor())
+            _thread = threading.Thread(target=_loop.run_forever, daemon=True, name="agentlib-loop")
+            _thread.start()
+        return _loop
+
+
+class _DaemonExecutor(concurrent.futures.ThreadPoolExecutor):
+    """For look-ups of host names: a stuck one must not keep the process from ending."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[T]:
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def work() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(fn(*args, **kwargs))
+                except BaseException as exc:
+                    future.set_exception(exc)
+
+        threading.Thread(target=work, daemon=True, name="agentlib-lookup").start()
+        return future
