@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .limits import Limits, Stop, Usage, exact
@@ -88,7 +88,7 @@ class Journal:
         usd = float(used.usd) if used.usd_known else None
         event = Event(kind, step, round(float(used.seconds), 3), usd, data)
         if kind not in {"start", "end"}:
-            self.trace.append(asdict(event))
+            self.trace.append({name: getattr(event, name) for name in Event.__slots__})
         for watcher in self.watchers:
             try:
                 watcher(event)
