@@ -104,8 +104,9 @@ class Lesson:
         return re.sub(r"^\d\d[\s.:·-]*", "", first)
 
     def summary(self, language: str) -> str:
-        """The paragraph under the first heading."""
-        return " ".join(line.strip() for line in self._opening(language)[1].splitlines())
+        """The paragraph under the first heading, without its links; lines are joined, in Chinese without a blank."""
+        lines = (line.strip() for line in self._opening(language)[1].splitlines())
+        return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", ("" if language == "zh" else " ").join(lines))
 
     def _opening(self, language: str) -> list[str]:
         first = next(c for c in self.cells if c.metadata.get("lang") == language)
@@ -134,6 +135,10 @@ def read_source(path: Path) -> list[Cell]:
             raise LessonError(f"{where}: language {language!r}; there are {', '.join(LANGUAGES)}")
         if not cell.source.strip():
             raise LessonError(f"{where}: an empty cell")
+        if cell.cell_type == "code" and cell.source.rstrip().endswith(";"):
+            raise LessonError(
+                f"{where}: a ';' at the end hides a value from a reader, but not from nbval; assign it instead"
+            )
         if waiting is not None:
             kind, twin = (cell.cell_type, tags), (waiting.cell_type, waiting.metadata.get("tags", []))
             if language != LANGUAGES[1] or kind != twin:
