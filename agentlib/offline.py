@@ -89,6 +89,33 @@ def endless(reply: Scripted) -> Scripted:
     return replace(reply, endless=True)
 
 
+def strict(line: Line) -> Line:
+    """The reply, from a service that refuses (400) a history in which tool calls and tool results do not pair up."""
+
+    def checked(body: dict[str, Any]) -> Scripted:
+        problem = _unpaired(body["messages"])
+        if problem:
+            return http_error(400, problem)
+        return line if isinstance(line, Scripted) else line(body)
+
+    return checked
+
+
+def _unpaired(messages: Sequence[Mapping[str, Any]]) -> str:
+    """What is wrong with the ids in a history; empty if every call is answered right after it, and nothing else is."""
+    waiting: list[str] = []
+    for message in messages:
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in waiting:
+                return text("offline.unknown_id", id=message["tool_call_id"])
+            waiting.remove(message["tool_call_id"])
+        elif waiting:
+            break
+        else:
+            waiting = [call["id"] for call in message.get("tool_calls") or ()]
+    return text("offline.unanswered", ids=", ".join(waiting)) if waiting else ""
+
+
 def from_results(body: Mapping[str, Any]) -> Scripted:
     """Answer the sales question from the tool results that the request holds, as a model would."""
     for message in reversed(body["messages"]):
