@@ -1,0 +1,169 @@
+"""JupyterLab in a real Chromium: what the browser tests need to start it, open a notebook and look at it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page
+
+ROOT = Path(__file__).resolve().parent.parent
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
+PLACES = (
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+    r"C:\Program Files\Google\Chrome\Application\chrome.exe",
+    r"C:\Program Files (x86)\Microsoft\Edge\Application\msedge.exe",
+)
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync")
+
+ZOOM = 1.25
+VIEWPORT = {"width": round(1280 / ZOOM), "height": round(800 / ZOOM)}
+"""A projector of 1280 x 800 pixels with the page at 125 %: fewer CSS pixels, each drawn larger."""
+
+READY = """async () => {
+    const panel = window.jupyterapp?.shell?.currentWidget;
+    if (!panel?.sessionContext) return false;
+    await panel.context.ready;
+    await panel.sessionContext.ready;
+    const kernel = panel.sessionContext.session?.kernel;
+    return kernel?.connectionStatus === 'connected' && kernel.status === 'idle';
+}"""
+
+
+def find_chromium() -> str | None:
+    """A Chromium of this machine: ``AGENTLAB_CHROMIUM``, else one found by its usual names and places."""
+    named = os.environ.get("AGENTLAB_CHROMIUM")
+    found = (named, *map(shutil.which, NAMES), *PLACES)
+    return next((path for path in found if path and Path(path).exists()), None)
+
+
+@dataclass
+class Lab:
+    """A running JupyterLab: where it is, and when it was launched."""
+
+    url: str
+    token: str
+    folder: Path
+    launched: float
+
+    def address(self, notebook: str, **query: str) -> str:
+        extra = "".join(f"&{key}={value}" for key, value in query.items())
+        return f"{self.url}/lab/tree/{notebook}?token={self.token}&reset{extra}"
+
+
+@contextmanager
+def running_lab(folder: Path, notebooks: Path) -> Iterator[Lab]:
+    """JupyterLab on loopback with settings of its own: no news pop-up, nothing of the user's, gone at the end."""
+    settings = folder / "config" / "labconfig"
+    settings.mkdir(parents=True)
+    quiet = {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True}
+    overrides = {"@jupyterlab/apputils-extension:notification": quiet}
+    (settings / "default_setting_overrides.json").write_text(json.dumps(overrides))
+    places = {"JUPYTER_CONFIG_DIR": "config", "JUPYTER_DATA_DIR": "data", "JUPYTER_RUNTIME_DIR": "run", "IPYTHONDIR": "ipy"}
+    env = {**os.environ, **{name: str(folder / place) for name, place in places.items()}}
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    env["AGENTLAB_ENV_FILE"] = str(folder / "none.env")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    token = secrets.token_hex(8)
+    options = {
+        "ServerApp.ip": "127.0.0.1",
+        "ServerApp.port": port,
+        "ServerApp.port_retries": 0,
+        "ServerApp.root_dir": notebooks,
+        "IdentityProvider.token": token,
+        "LabApp.expose_app_in_browser": True,
+        "LabApp.user_settings_dir": folder / "settings",
+        "LabApp.workspaces_dir": folder / "workspaces",
+    }
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
+    lab = Lab(f"http://127.0.0.1:{port}", token, notebooks, time.monotonic())
+    with (folder / "lab.log").open("w") as log:
+        process = subprocess.Popen(
+            [*command, *(f"--{name}={value}" for name, value in options.items())], env=env, stdout=log, stderr=log
+        )
+        try:
+            _wait_until_up(lab, process, folder / "lab.log")
+            yield lab
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def _wait_until_up(lab: Lab, process: subprocess.Popen[bytes], log: Path) -> None:
+    while True:
+        try:
+            urllib.request.urlopen(f"{lab.url}/api/status?token={lab.token}", timeout=5).read()
+            return
+        except OSError:
+            if process.poll() is not None or time.monotonic() - lab.launched > 60:
+                raise RuntimeError(f"JupyterLab did not start:\n{log.read_text()[-2000:]}") from None
+            time.sleep(0.1)
+
+
+def write_notebook(path: Path, *cells: str) -> None:
+    """A notebook of code cells."""
+    import nbformat
+
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(notebook, path)
+
+
+def run_all(page: Page, lab: Lab, notebook: str) -> None:
+    """Open a notebook, wait for its kernel, and run all cells."""
+    page.goto(lab.address(notebook))
+    page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
+    page.wait_for_function(READY, timeout=60_000)
+    command(page, "notebook:run-all-cells")
+
+
+def command(page: Page, name: str, **arguments: Any) -> None:
+    """Run one of JupyterLab's commands, without waiting for it."""
+    page.evaluate("([name, args]) => { window.jupyterapp.commands.execute(name, args) }", [name, arguments])
+
+
+def wait_for_text(page: Page, selector: str, wanted: str, seconds: float = 20) -> None:
+    """Wait until the first element of the selector holds the text."""
+    page.wait_for_function(
+        "([selector, wanted]) => document.querySelector(selector)?.textContent.includes(wanted)",
+        arg=[selector, wanted],
+        timeout=1000 * seconds,
+    )
+
+
+KEY_TO_CHANGE = """async ([selector, key]) => {
+    const seen = document.querySelector(selector);
+    const before = seen.textContent;
+    const changed = new Promise(done => {
+        const watcher = new MutationObserver(() => {
+            if (seen.textContent !== before) { watcher.disconnect(); done(performance.now()); }
+        });
+        watcher.observe(seen, {childList: true, subtree: true, characterData: true});
+        setTimeout(() => done(NaN), 3000);
+    });
+    const pressed = new Promise(done => document.addEventListener(
+        'keydown', () => done(performance.now()), {once: true, capture: true}));
+    window.agentlab = Promise.all([pressed, changed]).then(([from, to]) => to - from);
+}"""
+
+
+def key_to_change(page: Page, key: str, selector: str) -> float:
+    """Press a key; the milliseconds, as the page itself measures them, until the selector's text has changed."""
+    page.evaluate(KEY_TO_CHANGE, [selector, key])
+    page.keyboard.press(key)
+    return float(page.evaluate("() => window.agentlab"))
