@@ -16,13 +16,19 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
-from operator import itemgetter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from operator import itemgetter, mul
 
 from .inputs import DataError, shown
 
 COLUMNS = ("category", "quantity", "unit_price")
 MOST_DIGITS = 18
+BATCH = 100
+"""Rows that are looked at together: in the usual case, one check of a hundred rows is faster than a hundred checks."""
+
+Row = list[str]
+Column = Sequence[str]
 
 _OTHER_DELIMITERS = ";\t|；，、"
 
@@ -31,42 +37,76 @@ is_number = re.compile(rf"\s*[0-9]{{1,{MOST_DIGITS}}}\s*").fullmatch
 
 
 def revenue_by_category(lines: Iterable[str]) -> tuple[int, dict[str, int]]:
-    """Read CSV text row by row. Returns the number of sales and the revenue by category; raises ``DataError``."""
-    rows = enumerate(csv.reader(lines, strict=True), start=1)
-    row_number, count, revenue = 0, 0, defaultdict[str, int](int)
-    try:
-        for row_number, header in rows:  # noqa: B007 (told when a quote is left open)
-            if not is_blank(header):
-                break
-        else:
-            raise DataError("EMPTY_CSV", "empty")
-        width, pick = len(header), itemgetter(*positions(header))
-
-        for row_number, row in rows:
-            if len(row) != width:
-                if is_blank(row):
-                    continue
-                raise DataError("INVALID_ROW", "cells", row=row_number, found=len(row), wanted=width)
-            category, quantity, price = pick(row)
-            digits = quantity + price
-            plain = digits.isdigit() and digits.isascii() and 0 < len(quantity) <= MOST_DIGITS >= len(price) > 0
-            if not plain and not (is_number(quantity) and is_number(price)):
-                if is_blank(row):
-                    continue
-                column, cell = ("unit_price", price) if is_number(quantity) else ("quantity", quantity)
-                cell = shown(cell)
-                raise DataError("INVALID_ROW", "number", row=row_number, column=column, cell=cell, most=MOST_DIGITS)
-            category = category.strip()
-            if not category:
-                raise DataError("INVALID_ROW", "no_category", row=row_number)
-            revenue[category] += int(quantity) * int(price)
-            count += 1
-    except csv.Error as problem:
-        key = "field_too_long" if "limit" in str(problem) else "quotes"
-        raise DataError("INVALID_CSV", key, row=row_number + 1, most=csv.field_size_limit()) from None
+    """Read CSV text. Returns the number of sales and the revenue by category; raises ``DataError``."""
+    table, count, revenue = None, 0, defaultdict[str, int](int)
+    for row_number, rows in batches(lines):
+        if table is None:
+            before = next((index for index, row in enumerate(rows) if not is_blank(row)), None)
+            if before is None:
+                continue
+            table, rows, row_number = Table(rows[before]), rows[before + 1 :], row_number + before + 1
+        categories, quantities, prices = table.sales(rows, row_number)
+        for category, amount in zip(categories, map(mul, map(int, quantities), map(int, prices)), strict=True):
+            revenue[category] += amount
+        count += len(categories)
     if not count:
         raise DataError("EMPTY_CSV", "empty")
     return count, dict(revenue)
+
+
+def batches(lines: Iterable[str]) -> Iterator[tuple[int, list[Row]]]:
+    """The rows in batches, each with the number of its first row. A broken row is told after the rows above it."""
+    reader, row_number = csv.reader(lines, strict=True), 1
+    while True:
+        rows = list[Row]()
+        try:
+            rows.extend(islice(reader, BATCH))
+        except csv.Error as problem:
+            yield row_number, rows
+            key = "field_too_long" if "limit" in str(problem) else "quotes"
+            broken = row_number + len(rows)
+            raise DataError("INVALID_CSV", key, row=broken, most=csv.field_size_limit()) from None
+        if not rows:
+            return
+        yield row_number, rows
+        row_number += len(rows)
+
+
+class Table:
+    """What the header says: how many cells a row has, and which three of them count."""
+
+    def __init__(self, header: Row) -> None:
+        self.width = len(header)
+        self.pick = itemgetter(*positions(header))
+
+    def sales(self, rows: list[Row], row_number: int) -> tuple[Column, Column, Column]:
+        """The categories, quantities and prices in these rows, of which the first has this number."""
+        if set(map(len, rows)) == {self.width}:
+            categories, quantities, prices = self.columns(rows)
+            if all(categories) and all_digits([*quantities, *prices]):
+                return categories, quantities, prices  # the usual case: nothing to skip, nothing wrong
+        sales = [row for number, row in enumerate(rows, row_number) if self.is_sale(row, number)]
+        return self.columns([[cell.strip() for cell in row] for row in sales])
+
+    def columns(self, rows: list[Row]) -> tuple[Column, Column, Column]:
+        """The three columns of complete rows."""
+        categories, quantities, prices = self.pick(list(zip(*rows, strict=True))) if rows else ((), (), ())
+        return [category.strip() for category in categories], quantities, prices
+
+    def is_sale(self, row: Row, row_number: int) -> bool:
+        """Whether to count the row: not if it is blank. Raises ``DataError`` if it breaks a rule."""
+        if is_blank(row):
+            return False
+        if len(row) != self.width:
+            raise DataError("INVALID_ROW", "cells", row=row_number, found=len(row), wanted=self.width)
+        category, *numbers = self.pick(row)
+        for column, cell in zip(COLUMNS[1:], numbers, strict=True):
+            if not is_number(cell):
+                cell = shown(cell)
+                raise DataError("INVALID_ROW", "number", row=row_number, column=column, cell=cell, most=MOST_DIGITS)
+        if not category.strip():
+            raise DataError("INVALID_ROW", "no_category", row=row_number)
+        return True
 
 
 def positions(header: list[str]) -> list[int]:
@@ -88,3 +128,9 @@ def positions(header: list[str]) -> list[int]:
 def is_blank(row: list[str]) -> bool:
     """Whether a row holds nothing but blanks."""
     return not "".join(row).strip()
+
+
+def all_digits(cells: list[str]) -> bool:
+    """Whether all cells are numbers that have not even blanks around them."""
+    together = "".join(cells)
+    return together.isascii() and together.isdigit() and all(cells) and max(map(len, cells)) <= MOST_DIGITS
