@@ -46,7 +46,7 @@ rhythm: $(READY)  ## measure the lessons: cells, lines, words
 	$(BIN)/python tools/rhythm.py
 
 bench: $(READY)  ## speed, as ratios within one run
-	$(BIN)/python tools/bench.py
+	@for script in bench/bench_*.py; do echo "$$script"; $(BIN)/python "$$script" || exit 1; done
 
 site: $(READY)  ## the lessons as web pages
 	$(BIN)/python tools/build_site.py
