@@ -7,6 +7,16 @@ from html import escape
 
 from .shapes import INK, LOOKS, WARNING, WIDTH_PX, Bar, Bars, Grid, Look, columns, every, shorten
 
+_PATTERNS = {
+    "": "",
+    "//": "repeating-linear-gradient(-45deg,transparent 0 6px,LINE 6px 8px)",
+    "\\\\": "repeating-linear-gradient(45deg,transparent 0 6px,LINE 6px 8px)",
+    "..": "radial-gradient(LINE 1.5px,transparent 2px);background-size:8px 8px",
+    "xx": "repeating-linear-gradient(-45deg,transparent 0 6px,LINE 6px 7px),"
+    "repeating-linear-gradient(45deg,transparent 0 6px,LINE 6px 7px)",
+}
+"""The patterns of the looks in CSS, by matplotlib's names for them."""
+
 
 def drawn(picture: Bars | Grid, alt: str) -> str:
     """The picture as one HTML element with its alternative text."""
@@ -30,11 +40,8 @@ def _row(bar: Bar) -> str:
         line = f"left:{limit:.2%};top:4%;height:92%;border-left:4px solid {INK}"
         boxes = [_box(0, limit, LOOKS["rest"]), *boxes, f'<div style="position:absolute;{line}"></div>']
     warning = f' <span style="color:{WARNING}">◀ {escape(bar.warning)}</span>' if bar.warning else ""
-    return (
-        f'<tr style="background:white"><td style="text-align:right">{escape(shorten(bar.label))}</td>'
-        f'<td style="width:60%;height:36px;position:relative">{"".join(boxes)}</td>'
-        f'<td style="text-align:left">{escape(bar.value)}{warning}</td></tr>'
-    )
+    middle = f'<td style="width:50%;height:36px;position:relative">{"".join(boxes)}</td>'
+    return _tr(_td("right", escape(shorten(bar.label))) + middle + _td("left", escape(bar.value) + warning))
 
 
 def _box(left: float, width: float, look: Look, label: str = "") -> str:
@@ -42,30 +49,37 @@ def _box(left: float, width: float, look: Look, label: str = "") -> str:
     edge = f"border:1px solid {look.line};" if width > 0.02 else ""
     return (
         f'<div style="position:absolute;left:{left:.2%};width:{width:.2%};top:16%;height:68%;box-sizing:border-box;'
-        f'{edge}{_fill(look)};color:{look.ink};text-align:center">{shown}</div>'
+        f'{edge}{_fill(look)};color:{look.ink};display:flex;align-items:center;justify-content:center">{shown}</div>'
     )
 
 
 def _grid(picture: Grid) -> str:
     xs, ys = every(len(picture.x), 25), every(len(picture.y), 20)
-    rows = "".join(
-        f'<tr style="background:white"><td style="text-align:right">{escape(picture.y[y])}</td>'
-        + "".join(f'<td style="{_fill(LOOKS[picture.cells[y][x]])};min-width:16px;height:18px"></td>' for x in xs)
-        + "</tr>"
-        for y in reversed(ys)
-    )
+    rows = ""
+    for y in reversed(ys):
+        cells = (f'<td style="{_fill(LOOKS[picture.cells[y][x]])};min-width:16px;height:18px"></td>' for x in xs)
+        rows += _tr(_td("right", escape(picture.y[y])) + "".join(cells))
     below = escape(f"{picture.x_label}: {picture.x[xs[0]]} … {picture.x[xs[-1]]}")
-    rows += f'<tr style="background:white"><td></td><td colspan="{len(xs)}">{below}</td></tr>'
+    rows += _tr("<td></td>" + _td("left", below, len(xs)))
     return escape(picture.y_label) + _table(rows) + _legend(picture.legend)
 
 
 def _table(rows: str) -> str:
-    return f'<table style="width:100%;border:0;border-collapse:collapse;font-size:17px;color:{INK}">{rows}</table>'
+    style = f"width:100%;table-layout:auto;border:0;border-collapse:collapse;font-size:17px;color:{INK}"
+    return f'<table style="{style}">{rows}</table>'
+
+
+def _tr(cells: str) -> str:
+    return f'<tr style="background:white">{cells}</tr>'
+
+
+def _td(align: str, content: str, span: int = 1) -> str:
+    return f'<td colspan="{span}" style="text-align:{align};white-space:nowrap;padding:0 10px">{content}</td>'
 
 
 def _fill(look: Look) -> str:
-    stripes = f"repeating-linear-gradient(45deg,transparent 0 5px,{look.line} 5px 7px)"
-    return f"background-color:{look.color}" + (f";background-image:{stripes}" if look.hatch else "")
+    pattern = _PATTERNS[look.hatch].replace("LINE", look.line)
+    return f"background-color:{look.color}" + (f";background-image:{pattern}" if pattern else "")
 
 
 def _legend(names: Sequence[tuple[str, str]]) -> str:
