@@ -97,9 +97,8 @@ def _caps(
     shown = [*CAPS, "max_requests"] if limits.get("max_requests") is not None else [*CAPS]
     bars, says = list[Bar](), list[str]()
     for cap in shown:
-        values = [getattr(line, cap) or 0 for line in sums]
         limit, used = limits[cap], getattr(sums[-1], cap) if sums else 0
-        segments = _steps(values)
+        segments = () if used is None else _steps([getattr(line, cap) for line in sums])
         if cap == fired and quote:
             segments += (Segment(quote, "next"),)
         extent = sum(segment.size for segment in segments) / (1 if limit is not None else 0.6)
