@@ -562,7 +562,7 @@ def test_the_table_of_the_two_weeks(tmp_path: Path, capsys: pytest.CaptureFixtur
     path = make_runs.make_runs(tmp_path / "two_weeks.db")
     assert main([str(path), "--by", "day", "--reason", "stopped:steps"]) == 0
     title, _, head, *lines, _, unfinished = capsys.readouterr().out.splitlines()
-    assert title.endswith("two_weeks.db: 1276 runs ended")
+    assert title.endswith("two_weeks.db: ended runs: 1276")
     assert head.split() == ["day", "(UTC)", "runs", "fired", "rate", "median", "seconds", "median", "dollars"]
     assert lines[11].split() == ["2026-10-30", "101", "38", "37.6%", "5.9", "0.0174"]
     assert len({len(line) for line in lines}) == 1
@@ -597,7 +597,7 @@ def test_an_empty_log_has_a_table_too(runlog: RunLog, capsys: pytest.CaptureFixt
     runlog.add([])
     assert main([str(runlog.path)]) == 0
     assert main([str(runlog.path), "--reason", "stopped:steps"]) == 0
-    assert "0 runs ended" in capsys.readouterr().out
+    assert "ended runs: 0" in capsys.readouterr().out
 
 
 # The two weeks of lesson 08
