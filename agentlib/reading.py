@@ -42,9 +42,9 @@ def _gist(message: Mapping[str, Any]) -> str:
     return words if len(words) <= 100 else words[:99] + "…"
 
 
-def show_trace(result: Mapping[str, Any]) -> None:
-    """Print what really happened in a run, one line an event."""
-    for event in result["summary"]["trace"]:
+def show_trace(result: Mapping[str, Any], last: int = 0) -> None:
+    """Print what really happened in a run, one line an event; ``last``: only that many from the end."""
+    for event in result["summary"]["trace"][-last:]:
         print(
             f"{event['step']:>2} {event['seconds']:>6g} s  {event['kind']:<12}{_detail(event['kind'], event['data'])}"
         )
