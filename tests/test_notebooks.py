@@ -292,6 +292,7 @@ def _prose(before: str, after: str) -> Callable[[Any], None]:
         (_prose("  accTitle: one step leads to the next\n", ""), "a Mermaid diagram without"),
         (_prose("../../data/numbers.csv", "../../data/gone.csv"), "leads nowhere"),
         (_prose("#The-way-on", "#The-way-off"), "names no heading"),
+        (_prose("Set `answer`", "**Now:**set `answer`"), "make nothing bold"),
         (
             _prose("## The way on\n\nSet `answer` to six times seven.", "## 接下来\n\n把 `answer` 设为六乘七。"),
             "not English",

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 
 import build_notebooks as build
 import nbformat
+from markdown_it import MarkdownIt
 
 NOT_COMPARED: dict[tuple[str, str], str] = {}
 """Cells that may be tagged nbval-ignore-output or nbval-skip: (lesson, first line of the code) and the reason."""
@@ -206,6 +207,17 @@ def links_lead_somewhere(notebook: Notebook, path: Path) -> list[str]:
     return found
 
 
+def bold_is_bold(notebook: Notebook) -> list[str]:
+    """No ``**`` is left for a reader to see: ``**词：**词`` is not bold in Markdown, ``**词**：词`` is."""
+    return [
+        f"cell {first_line(cell)!r}: the ** beside {piece.content[:40]!r} make nothing bold"
+        for cell in prose(notebook)
+        for block in MarkdownIt("commonmark").enable("table").parse(cell.source)
+        for piece in block.children or ()
+        if piece.type == "text" and "**" in piece.content
+    ]
+
+
 def links(markdown: str) -> list[str]:
     """The targets of all links and pictures in a text."""
     text = without_code(markdown)
@@ -292,7 +304,7 @@ def check_edition(edition: build.Edition, notebook: Notebook) -> list[str]:
     found = [
         *run_in_order(notebook), *errors_as_promised(notebook), *compared(notebook, number), *no_strays(notebook),
         *pictures_described(notebook), *charts_in_numbers(notebook), *links_lead_somewhere(notebook, edition.path),
-        *translated(notebook, edition.language),
+        *translated(notebook, edition.language), *bold_is_bold(notebook),
     ]  # fmt: skip
     return [f"{edition}: {problem}" for problem in found]
 
