@@ -66,6 +66,9 @@ class Tool:
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
             raise ValueError(text("tools.bad_name", name=shown(name)))
         object.__setattr__(self, "name", name)
+        properties = self.parameters.get("properties", {})
+        if not isinstance(properties, dict) or not all(isinstance(schema, dict) for schema in properties.values()):
+            raise ValueError(text("tools.bad_parameters", name=name))
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -164,7 +167,7 @@ def _arguments(tool: Tool, raw: Any) -> dict[str, Any]:
 def _check_value(tool: Tool, key: str, value: Any, schema: dict[str, Any]) -> None:
     wanted = schema.get("type", [])
     wanted = [wanted] if isinstance(wanted, str) else wanted
-    if wanted and not any(type(value) in _TYPES[kind] for kind in wanted):  # type(): true is no integer
+    if wanted and not any(type(value) in _TYPES.get(kind, ()) for kind in wanted):  # type(): true is no integer
         values = {"tool": tool.name, "key": key, "wanted": "/".join(wanted), "kind": _json_type(value)}
         raise ArgumentsError(text("tools.arguments_type", **values))
     choices = schema.get("enum")

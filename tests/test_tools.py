@@ -146,7 +146,12 @@ def test_a_pipe_does_not_hang(folder):
 
 @pytest.mark.skipif(not IS_POSIX, reason="needs links")
 @pytest.mark.parametrize("swapped", ["sub/sales.csv", "sub"])
-def test_a_link_put_there_after_the_check_is_not_followed(swapped, folder, tmp_path, monkeypatch):
+@pytest.mark.parametrize("on_the_way", [True, False], ids=["dir_fd", "as on Windows"])
+def test_a_link_put_there_after_the_check_is_not_followed(on_the_way, swapped, folder, tmp_path, monkeypatch):
+    if not on_the_way:
+        monkeypatch.setattr(os, "supports_dir_fd", set())
+    assert outcome(analyze_csv("sub/sales.csv")) == "ok"
+    assert outcome(analyze_csv("sub")) == "FILE_NOT_FOUND"
     secret = tmp_path / "outside"
     (secret / "sales.csv").write_text(SALES.replace("veg", "SECRET"), encoding="utf-8")
     really_open = inputs._open_below
@@ -365,6 +370,17 @@ def test_a_name_that_services_refuse():
         with pytest.raises(ValueError, match="name"):
             Tool(lambda: 1, "no name of its own", {}, name)
     assert Tool(echo, "", {}).name == "echo"
+
+
+@pytest.mark.parametrize("properties", [{"x": "string"}, ["x"], "x"])
+def test_parameters_that_are_no_schema(properties):
+    with pytest.raises(ValueError, match="echo"):
+        Tool(echo, "", {"type": "object", "properties": properties})
+
+
+def test_a_type_that_json_does_not_have():
+    result = execute_tool("echo", '{"x": "a"}', toolbox(x={"type": "str"}))
+    assert "must be of type str, not string" in result["error"]["message"]
 
 
 @given(name=st.text() | st.sampled_from([*TOOLBOX]), arguments=st.text() | st.recursive(st.none(), st.lists))
