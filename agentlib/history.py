@@ -16,6 +16,13 @@ from . import strictjson
 from .messages import text
 from .results import ToolResult
 
+SYSTEM = (
+    "You are a careful data analyst. Work only with the tools you are given and with what they return. "
+    "Take numbers from tool results as they are. When you have what you need, answer in plain text, "
+    "in the language of the question."
+)
+"""The system prompt. A model reads it, no person: it is the same in every language, and so is what it costs."""
+
 MAX_RESULT_CHARS = 20_000
 """The longest tool result that is sent to the model, in characters of JSON."""
 

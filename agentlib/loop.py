@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from .guard import Attempt, Guard
-from .history import History, portable
+from .history import SYSTEM, History, portable
 from .journal import Ended, Event, Journal, Listener, Watcher, capped
 from .limits import MAX_STEPS, Limits, LimitsSource, Stop, exact
 from .messages import text
@@ -203,7 +203,7 @@ def begin(
     except SettingsError as exc:
         raise Ended("failed:config", str(exc)) from None
     question = portable(question)
-    history = History(text("loop.system"), question, [tool.schema for tool in toolbox.values()])
+    history = History(SYSTEM, question, [tool.schema for tool in toolbox.values()])
     guard = Guard(journal, model, history, source, stop)
     facts = {"task_id": journal.task_id, "question": question, "model": model.settings.model}
     journal.note("start", 0, **facts, limits=guard.limits().as_dict(), offline=model.offline)

@@ -142,13 +142,15 @@ def test_the_profile_is_found_by_its_limits_unless_it_is_given(runlog: RunLog) -
     assert [run["profile"] for run in runlog.runs()] == ["relaxed", "custom", "class"]
 
 
-def test_another_prompt_has_another_name(runlog: RunLog) -> None:
+def test_another_prompt_has_another_name(runlog: RunLog, monkeypatch: pytest.MonkeyPatch) -> None:
     play(runlog, whole_run())
-    use_language("zh")
+    use_language("zh")  # the same prompt all the same
+    play(runlog, whole_run())
+    monkeypatch.setattr("agentlib.runlog.listener.SYSTEM", "Other words.")
     play(runlog, whole_run())
     play(runlog.listener(prompt="v4"), whole_run())
-    english, chinese, given = (run["prompt"] for run in runlog.runs())
-    assert len({english, chinese, given}) == 3
+    english, chinese, other, given = (run["prompt"] for run in runlog.runs())
+    assert english == chinese != other
     assert given == "v4"
 
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..history import SYSTEM
 from ..journal import Event
 from ..limits import PROFILES
-from ..messages import text
 from .store import Row, RunLogError, RunRow, StepRow
 from .writer import Writer, timestamp
 
@@ -89,7 +89,7 @@ class _Recording:
         now = timestamp()
         self.run = RunRow(secrets.token_hex(8), started=now, seen=now, task_id=start["task_id"], model=start["model"])
         self.run.profile, self.run.kind = labels.profile, labels.kind
-        self.run.prompt = labels.prompt or fingerprint(text("loop.system"))
+        self.run.prompt = labels.prompt or fingerprint(SYSTEM)
         self.run.question = start["question"] if labels.keep_question else None
         self.run.host, self.run.pid = platform.node(), os.getpid()
         self._guess_profile = self.run.profile is None
