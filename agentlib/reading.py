@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import inspect
 import json
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from .inputs import FOLDER
+from .project import root
 
 
 class Source:
     """A function's or class's source: coloured in a notebook, plain text elsewhere."""
 
     def __init__(self, thing: Callable[..., Any] | type) -> None:
-        self.text = inspect.getsource(thing).rstrip()
+        self.text = textwrap.dedent(inspect.getsource(thing)).rstrip()
 
     def __repr__(self) -> str:
         return self.text
@@ -24,6 +28,11 @@ class Source:
 def show(thing: Callable[..., Any] | type) -> Source:
     """The source that is really running, never a pasted copy."""
     return Source(thing)
+
+
+def show_file(name: str) -> None:
+    """Print a text file of ``data/input`` as it is."""
+    print((root() / FOLDER / name).read_text(encoding="utf-8").rstrip())
 
 
 def show_messages(messages: Sequence[Mapping[str, Any]]) -> None:
