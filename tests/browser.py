@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, TimeoutError
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
@@ -72,7 +72,12 @@ def running_lab(folder: Path, notebooks: Path) -> Iterator[Lab]:
     quiet = {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True}
     overrides = {"@jupyterlab/apputils-extension:notification": quiet}
     (settings / "default_setting_overrides.json").write_text(json.dumps(overrides))
-    places = {"JUPYTER_CONFIG_DIR": "config", "JUPYTER_DATA_DIR": "data", "JUPYTER_RUNTIME_DIR": "run", "IPYTHONDIR": "ipy"}
+    places = {
+        "JUPYTER_CONFIG_DIR": "config",
+        "JUPYTER_DATA_DIR": "data",
+        "JUPYTER_RUNTIME_DIR": "run",
+        "IPYTHONDIR": "ipy",
+    }
     env = {**os.environ, **{name: str(folder / place) for name, place in places.items()}}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     env["AGENTLAB_ENV_FILE"] = str(folder / "none.env")
@@ -139,22 +144,26 @@ def command(page: Page, name: str, **arguments: Any) -> None:
 
 def wait_for_text(page: Page, selector: str, wanted: str, seconds: float = 20) -> None:
     """Wait until the first element of the selector holds the text."""
-    page.wait_for_function(
-        "([selector, wanted]) => document.querySelector(selector)?.textContent.includes(wanted)",
-        arg=[selector, wanted],
-        timeout=1000 * seconds,
-    )
+    try:
+        page.wait_for_function(
+            "([selector, wanted]) => document.querySelector(selector)?.textContent.includes(wanted)",
+            arg=[selector, wanted],
+            timeout=1000 * seconds,
+        )
+    except TimeoutError:
+        shown = page.locator(selector).all_text_contents()
+        raise AssertionError(f"{selector} does not show {wanted!r}; it shows {shown}") from None
 
 
-KEY_TO_CHANGE = """async ([selector, key]) => {
-    const seen = document.querySelector(selector);
-    const before = seen.textContent;
+KEY_TO_CHANGE = """([selector]) => {
+    const text = () => document.querySelector(selector)?.textContent;
+    const before = text();
     const changed = new Promise(done => {
         const watcher = new MutationObserver(() => {
-            if (seen.textContent !== before) { watcher.disconnect(); done(performance.now()); }
+            if (text() !== before) { watcher.disconnect(); done(performance.now()); }
         });
-        watcher.observe(seen, {childList: true, subtree: true, characterData: true});
-        setTimeout(() => done(NaN), 3000);
+        watcher.observe(document.body, {childList: true, subtree: true, characterData: true});
+        setTimeout(() => done(NaN), 5000);
     });
     const pressed = new Promise(done => document.addEventListener(
         'keydown', () => done(performance.now()), {once: true, capture: true}));
@@ -164,6 +173,15 @@ KEY_TO_CHANGE = """async ([selector, key]) => {
 
 def key_to_change(page: Page, key: str, selector: str) -> float:
     """Press a key; the milliseconds, as the page itself measures them, until the selector's text has changed."""
-    page.evaluate(KEY_TO_CHANGE, [selector, key])
+    page.evaluate(KEY_TO_CHANGE, [selector])
     page.keyboard.press(key)
     return float(page.evaluate("() => window.agentlab"))
+
+
+def tab_to(page: Page, selector: str, back: bool = False, most: int = 150) -> None:
+    """Press the Tab key until something that matches the selector has the focus."""
+    for _ in range(most):
+        if page.evaluate("selector => document.activeElement.matches(selector)", selector):
+            return
+        page.keyboard.press("Shift+Tab" if back else "Tab")
+    raise AssertionError(f"{selector} is not reached in {most} presses of the Tab key")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ class Panel(w.VBox):  # type: ignore[misc]  # ipywidgets has no types
         self.model = model
         self._watched: list[tuple[Callable[[Any], None], list[str]]] = []
         self.add_class("agentlab-panel")
+        self.add_class(f"al-{type(self).__name__}")
 
     def watch(self, handler: Callable[[Any], None], *names: str) -> None:
         """Call ``handler`` now and whenever one of the model's traits changes. What goes wrong in it is shown."""
@@ -64,27 +66,38 @@ def _tree(widget: w.Widget) -> Iterator[w.Widget]:
             yield getattr(widget, part)
 
 
+class Quiet:
+    """``with quiet``: this thread is setting a widget itself; while ``quiet`` is true, no person did what is heard."""
+
+    _thread: int | None = None
+
+    def __enter__(self) -> None:
+        self._thread = threading.get_ident()
+
+    def __exit__(self, *error: object) -> None:
+        self._thread = None
+
+    def __bool__(self) -> bool:
+        return self._thread == threading.get_ident()
+
+
 def cap_row(panel: Panel, name: str) -> w.HBox:
     """A switch that bears the cap's name, and a slider for its value; without its tick there is no such limit."""
-    label, slider = text(f"panel.{name}"), _slider(name)
+    label, slider, quiet = text(f"panel.{name}"), _slider(name), Quiet()
     switch = w.Checkbox(description=label, indent=False, tooltip=text("panel.switch_tip", name=name))
     slider.tooltip = name
-    showing = False
 
     def moved(change: Any) -> None:
-        if not showing:
+        if not quiet:
             setattr(panel.model, name, slider.value if switch.value else None)
             show(None)
 
     def show(change: Any) -> None:
-        nonlocal showing
-        value, showing = getattr(panel.model, name), True
-        try:
+        value = getattr(panel.model, name)
+        with quiet:
             switch.value, slider.disabled = value is not None, value is None
             if value is not None:
                 _set(slider, value)
-        finally:
-            showing = False
 
     slider.observe(panel.guarded(moved), names="value")
     switch.observe(panel.guarded(moved), names="value")
@@ -93,6 +106,31 @@ def cap_row(panel: Panel, name: str) -> w.HBox:
     for widget, part in ((row, "al-cap"), (slider, f"al-{name}"), (switch, f"al-{name}-on")):
         widget.add_class(part)
     return row
+
+
+def push(
+    panel: Panel, name: str, action: Callable[[], object], down: Callable[[], bool], **look: Any
+) -> w.ToggleButton:
+    """A button that does something, and stays pressed as long as ``down`` says so.
+
+    Not a ``Button``: JupyterLab delivers its clicks on another way than the values of all other controls,
+    so that a click may overtake the value that was set before it.
+    """
+    button, quiet = w.ToggleButton(description=text(f"panel.{name}"), **look), Quiet()
+
+    def pressed(change: Any) -> None:
+        if not quiet:
+            action()
+            show(None)
+
+    def show(change: Any) -> None:
+        with quiet:
+            button.value = down()
+
+    button.observe(panel.guarded(pressed), names="value")
+    panel.watch(show, "status")
+    button.add_class(f"al-{name}")
+    return button
 
 
 def _slider(name: str) -> w.Widget:

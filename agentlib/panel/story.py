@@ -89,7 +89,7 @@ class Story:
     def _on_tool_result(self, event: Event, data: dict[str, Any]) -> None:
         key, result = (event.step, data["id"]), data["result"]
         called = self._tools.pop(key, data["tool"])
-        self._write(key, event.step, "tool", f"{called}  {words.outcome(result)}", result["status"])
+        self._write(key, event.step, "tool", f"{called} {words.outcome(result)}", result["status"])
 
     def _on_end(self, event: Event, data: dict[str, Any]) -> None:
         summary = data["result"]["summary"]

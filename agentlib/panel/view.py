@@ -13,7 +13,7 @@ from ..messages import text
 from ..results import TaskResult
 from ..waiting import HAS_THREADS
 from . import html, words
-from .controls import WIDE, Panel, bound, cap_row, choice, label
+from .controls import WIDE, Panel, bound, cap_row, choice, label, push
 from .model import CAPS, PlanModel
 from .run import RunModel
 
@@ -83,12 +83,9 @@ class RunPanel(Panel):
         self.watch(self._draw_status, "status", "error")
 
     def _controls(self) -> list[w.Widget]:
-        start = w.Button(description=text("panel.start"), icon="play", button_style="primary")
-        stop = w.Button(description=text("panel.stop"), icon="stop", button_style="warning")
-        start.on_click(self.guarded(lambda button: self.model.start()))
-        stop.on_click(self.guarded(lambda button: self.model.stop()))
-        start.add_class("al-start")
-        stop.add_class("al-stop")
+        model = self.model
+        start = push(self, "start", model.start, lambda: model.running, icon="play", button_style="primary")
+        stop = push(self, "stop", model.stop, lambda: model.status == "stopping", icon="stop", button_style="warning")
         buttons = w.HBox([start, stop])
         buttons.add_class("al-buttons")
         return [
@@ -96,7 +93,7 @@ class RunPanel(Panel):
             *(cap_row(self, name) for name in CAPS),
             choice(self, "profile", list(PROFILES)),
             label("scenario"),
-            choice(self, "scenario", self.model.scenarios()),
+            choice(self, "scenario", model.scenarios()),
             label("question"),
             bound(self, w.Textarea(rows=2, layout=WIDE), "question"),
             buttons,
