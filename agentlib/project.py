@@ -15,8 +15,12 @@ def root() -> Path:
     named = os.environ.get("AGENTLAB_ROOT", "").strip()
     if named:
         return Path(named).resolve()
+    checkout = Path(__file__).resolve().parent.parent
+    if _holds_data(checkout):
+        return checkout
     here = Path.cwd()
-    for folder in (Path(__file__).resolve().parent.parent, here, *here.parents):
-        if (folder / "data" / "input").is_dir():
-            return folder
-    return here
+    return next((folder for folder in (here, *here.parents) if _holds_data(folder)), here)
+
+
+def _holds_data(folder: Path) -> bool:
+    return (folder / "data" / "input").is_dir()
