@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from .limits import MAX_STEPS, Limits
 from .messages import languages, text, use_language
+from .results import TaskResult
 
 
 class _Parser(argparse.ArgumentParser):
@@ -42,8 +43,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from .loop import run_task
 
     result = run_task(question, limits=limits, client=client)
-    print(json.dumps(result, ensure_ascii=False, allow_nan=False, indent=2))
+    print(_as_json(result))
     return 0 if result["status"] == "completed" else 1
+
+
+def _as_json(result: TaskResult) -> str:
+    """The result for people to read; with escapes where the console cannot show a character."""
+    written = json.dumps(result, ensure_ascii=False, allow_nan=False, indent=2)
+    try:
+        written.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(result, allow_nan=False, indent=2)
+    return written
 
 
 def _choose_language(arguments: Sequence[str]) -> None:

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 from .history import History
 from .journal import Ended, Journal, capped
-from .limits import MAX_STEPS, Limits, LimitsSource, Quote, Stop, Usage, add, decide, exact, seconds_left
+from .limits import Limits, LimitsSource, Quote, Stop, Usage, add, decide, exact, seconds_left
 from .messages import text
 from .model import Model, Tokens
+from .tools import describe
 from .waiting import finish
 
 T = TypeVar("T")
@@ -35,6 +36,17 @@ class Attempt:
         return None if self.quote.usd is None else float(self.quote.usd)
 
 
+def first_limits(source: LimitsSource) -> Limits:
+    """The limits that a run begins with; raises ``Ended`` if there are none, for then nothing may begin."""
+    try:
+        limits = source() if callable(source) else source
+    except Exception as exc:  # the source is the caller's code
+        raise Ended("failed:config", text("loop.no_limits", problem=describe(exc))) from None
+    if not isinstance(limits, Limits):
+        raise Ended("failed:config", text("loop.bad_limits"))
+    return limits
+
+
 class Guard:
     """The caps of one run."""
 
@@ -43,8 +55,9 @@ class Guard:
     ) -> None:
         self.journal, self.model, self.history = journal, model, history
         self._source, self._stop = source, stop
-        self._last_good = source if isinstance(source, Limits) else Limits(max_steps=MAX_STEPS)
+        self._last_good = first_limits(source)
         self._longest_reply = SHORTEST_ANSWER
+        journal.used.usd_known = model.settings.price is not None
 
     def limits(self) -> Limits:
         """The limits in force at this moment. A source that fails leaves the last good ones in force."""
@@ -55,7 +68,7 @@ class Guard:
                     raise TypeError(text("loop.bad_limits"))
                 self._last_good = now
             except Exception as exc:  # the source is the caller's code, and the run must not be lost for it
-                self.journal.warn(text("loop.limits_source", problem=f"{type(exc).__name__}: {exc}"))
+                self.journal.warn(text("loop.limits_source", problem=describe(exc)))
         return self._last_good
 
     def halted(self) -> bool:
@@ -63,7 +76,7 @@ class Guard:
         try:
             return bool(self._stop and self._stop())
         except Exception as exc:  # the caller's code again: a stop button that is broken stops
-            self.journal.warn(text("loop.stop_source", problem=f"{type(exc).__name__}: {exc}"))
+            self.journal.warn(text("loop.stop_source", problem=describe(exc)))
             return True
 
     def time_left(self) -> float | None:

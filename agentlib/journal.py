@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Protocol
 
-from .limits import Limits, Stop, Usage, exact
+from .limits import EXACT, Limits, Stop, Usage, exact
 from .messages import text
 from .results import TaskResult, ToolResult, task_result
+from .tools import describe
 from .waiting import Clock
 
 
@@ -17,8 +19,8 @@ class Event:
     """Something that happened in a run. ``data`` is strict JSON; its keys depend on ``kind``.
 
     ``start`` task_id, question, model, limits, offline · ``step`` quote_usd, max_tokens · ``request`` attempt ·
-    ``retry`` status, message, wait · ``reply`` text, finish_reason, calls, input_tokens, output_tokens, usd,
-    estimated, seconds · ``tool_call`` id, tool, arguments · ``tool_result`` id, tool, result, seconds ·
+    ``retry`` status, message, wait · ``reply`` text, thinking, finish_reason, calls, input_tokens, output_tokens,
+    usd, estimated, seconds · ``tool_call`` id, tool, arguments · ``tool_result`` id, tool, result, seconds ·
     ``end`` result. ``seconds`` and ``usd`` are the sums so far; an unknown cost is None.
     """
 
@@ -40,7 +42,7 @@ class Listener(Protocol):
         """Called with each event, in order."""
 
 
-class Ended(Exception):  # noqa: N818 - an ending is no error
+class Ended(Exception):
     """A run is over: one stop reason, sentences for people, and the figures of the cap if it was one."""
 
     def __init__(self, reason: str, *sentences: str, stop: Stop | None = None) -> None:
@@ -51,12 +53,17 @@ class Ended(Exception):  # noqa: N818 - an ending is no error
 def capped(stop: Stop) -> Ended:
     """The ending at a cap, in words that give the value, the limit and the quote."""
     name = "MAX_STEPS" if stop.limit_name == "max_steps" else stop.limit_name
-    sentence = text(f"loop.{stop.limit_name}", name=name, limit=f"{stop.limit:g}")
+    sentence = text(f"loop.{stop.limit_name}", name=name, limit=figure(stop.limit))
     if stop.limit_name == "max_usd" and stop.quote is not None:
         left = exact(stop.limit) - stop.used
-        sums = text("loop.usd_sums", used=f"{stop.used:f}", quote=f"{stop.quote:f}", left=f"{left:f}")
+        sums = text("loop.usd_sums", used=figure(stop.used), quote=figure(stop.quote), left=figure(left))
         return Ended(stop.reason, sentence, sums, stop=stop)
     return Ended(stop.reason, sentence, stop=stop)
+
+
+def figure(value: float | Decimal) -> str:
+    """A number as people write it, all its digits and no more: 30 for 30.0, 0.00001 for 1e-05."""
+    return f"{exact(value).normalize(EXACT):f}"
 
 
 @dataclass(slots=True)
@@ -93,7 +100,7 @@ class Journal:
             try:
                 watcher(event)
             except Exception as exc:  # whatever a listener does wrong, the run and its result are kept
-                self.warn(text("loop.listener", problem=str(exc) or type(exc).__name__))
+                self.warn(text("loop.listener", problem=describe(exc)))
 
     def warn(self, sentence: str) -> None:
         """Add a sentence to the result's warnings, once."""

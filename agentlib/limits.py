@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from decimal import ROUND_CEILING, Context, Decimal
+from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any
 
@@ -14,17 +15,16 @@ from .messages import text
 MAX_STEPS = 4
 """The step cap of ``run_task`` when nothing else is said."""
 
-_EXACT = Context(prec=60, rounding=ROUND_CEILING)
+EXACT = Context(prec=60, rounding=ROUND_CEILING)
+"""Sums are exact to 60 digits, and beyond those err upwards: never under a true cost."""
+
+add = EXACT.add
 
 
+@lru_cache(maxsize=1024)
 def exact(value: float | Decimal) -> Decimal:
     """The number as it is written: 0.1 is one tenth, not the nearest binary fraction."""
-    return value if isinstance(value, Decimal) else Decimal(repr(value))
-
-
-def add(a: Decimal, b: Decimal) -> Decimal:
-    """A sum that is exact to 60 digits, and beyond those errs upwards: never under a true cost."""
-    return _EXACT.add(a, b)
+    return Decimal(str(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def _checked(name: str, value: Any) -> Any:
         return None
     if isinstance(value, bool) or not isinstance(value, (Real, Decimal)):
         raise ValueError(text("limits.not_a_number", name=name, value=value))
-    if not math.isfinite(value):
+    if not _is_finite(value):
         raise ValueError(text("limits.not_finite", name=name, value=value))
     if value < 0:
         raise ValueError(text("limits.negative", name=name, value=value))
@@ -76,6 +76,13 @@ def _checked(name: str, value: Any) -> Any:
     if not isinstance(value, Integral):
         raise ValueError(text("limits.not_whole", name=name, value=value))
     return int(value)
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except (OverflowError, ValueError):  # a number that no float can hold
+        return False
 
 
 PROFILES = {
@@ -130,8 +137,8 @@ class Stop:
     reason: str
     limit_name: str
     limit: float
-    used: Decimal
-    quote: Decimal | None
+    used: Decimal | int
+    quote: Decimal | int | None
 
     def as_dict(self) -> dict[str, str | float | None]:
         """The figures as JSON."""
@@ -145,20 +152,19 @@ def decide(limits: Limits, used: Usage, quote: Quote) -> Stop | None:
     Returns None if it may, else the first cap that it could break, in the order steps, requests, time, money.
     A step of unknown length may begin while any time is left: the loop cuts it at its deadline.
     """
-    one = Decimal(1)
     checks = (
-        ("stopped:steps", "max_steps", Decimal(used.steps), one, limits.max_steps),
-        ("stopped:steps", "max_requests", Decimal(used.requests), one, limits.max_requests),
-        ("stopped:time", "max_seconds", used.seconds, quote.seconds, limits.max_seconds),
-        ("stopped:budget", "max_usd", used.usd, quote.usd, limits.max_usd),
+        ("stopped:steps", "max_steps", limits.max_steps, used.steps, 1),
+        ("stopped:steps", "max_requests", limits.max_requests, used.requests, 1),
+        ("stopped:time", "max_seconds", limits.max_seconds, used.seconds, quote.seconds),
+        ("stopped:budget", "max_usd", limits.max_usd, used.usd, quote.usd),
     )
-    for reason, name, spent, ask, limit in checks:
+    for reason, name, limit, spent, ask in checks:
         if limit is not None and not _fits(spent, ask, exact(limit)):
             return Stop(reason, name, limit, spent, ask)
     return None
 
 
-def _fits(spent: Decimal, ask: Decimal | None, limit: Decimal) -> bool:
+def _fits(spent: Decimal | int, ask: Decimal | int | None, limit: Decimal) -> bool:
     return spent < limit if ask is None else add(spent, ask) <= limit
 
 

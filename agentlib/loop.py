@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from decimal import localcontext
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from .guard import Attempt, Guard
 from .history import SYSTEM, History, portable
 from .journal import Ended, Event, Journal, Listener, Watcher, capped
-from .limits import MAX_STEPS, Limits, LimitsSource, Stop, exact
+from .limits import EXACT, MAX_STEPS, Limits, LimitsSource, Stop, exact
 from .messages import text
 from .model import Model, ModelFault, Reply, read, tokens
 from .results import TaskResult
@@ -101,10 +103,11 @@ def take(guard: Guard, attempt: Attempt, payload: Mapping[str, Any], seconds: fl
     try:
         reply = read(payload)
     except ModelFault as fault:
-        journal.note("reply", journal.used.steps, text=None, finish_reason=None, calls=0, **figures)
+        nothing = dict.fromkeys(("text", "thinking", "finish_reason"))
+        journal.note("reply", journal.used.steps, **nothing, calls=0, **figures)
         raise Ended(fault.reason, str(fault)) from None
-    words = {"text": reply.text, "finish_reason": reply.finish_reason, "calls": len(reply.calls)}
-    journal.note("reply", journal.used.steps, **words, **figures)
+    words = {"text": reply.text, "thinking": reply.thinking or None, "finish_reason": reply.finish_reason}
+    journal.note("reply", journal.used.steps, **words, calls=len(reply.calls), **figures)
     judge(guard, attempt, reply)
     return reply
 
@@ -142,7 +145,7 @@ def run_task(task_input: str, task_id: str | None = None, **options: Any) -> Tas
     interrupt ends the run with ``stopped:user`` and the partial result. ``on_event`` is called from
     another thread than the caller's.
     """
-    pressed, stop = asyncio.Event(), options.pop("stop", None)
+    pressed, stop = threading.Event(), options.pop("stop", None)
     work = arun_task(task_input, task_id, stop=lambda: pressed.is_set() or bool(stop and stop()), **options)
     return run_to_end(work, interrupt=pressed.set)
 
@@ -169,19 +172,22 @@ async def arun_task(
     """
     clock = client.clock if isinstance(client, Model) else RealClock()
     watchers = [watcher for watcher in (on_event, runlog and runlog.on_event) if watcher]
-    journal = Journal(task_id or f"task-{uuid.uuid4().hex[:8]}", clock, watchers)
+    name = f"task-{uuid.uuid4().hex[:8]}" if task_id is None else portable(str(task_id))
+    journal = Journal(name, clock, watchers)
     source = Limits(max_steps=MAX_STEPS) if limits is None else limits
     guard, answer, ended = None, "", Ended("done")
-    try:
-        guard = begin(journal, task_input, source, client, toolbox, stop)
-        answer = await steps(guard, Options(toolbox, wrap_up, retries))
-    except Ended as ending:
-        ended = ending
-    in_force = guard.limits() if guard else source if isinstance(source, Limits) else Limits(max_steps=MAX_STEPS)
-    result = journal.result(ended, answer, in_force)
-    journal.note("end", journal.used.steps, result=result)
-    if client is None and guard:
-        await guard.model.client.close()
+    with localcontext(EXACT):  # the caller's code may have set another precision
+        try:
+            guard = begin(journal, task_input, source, client, toolbox, stop)
+            answer = await steps(guard, Options(toolbox, wrap_up, retries))
+        except Ended as ending:
+            ended = ending
+        finally:
+            if client is None and guard:
+                await guard.model.close()
+        in_force = guard.limits() if guard else source if isinstance(source, Limits) else Limits(max_steps=MAX_STEPS)
+        result = journal.result(ended, answer, in_force)
+        journal.note("end", journal.used.steps, result=result)
     return result
 
 
@@ -196,14 +202,15 @@ def begin(
     """Everything that can be wrong before a model is asked ends the run with ``failed:config``."""
     if not isinstance(question, str) or not question.strip():
         raise Ended("failed:config", text("loop.no_question"))
-    if not isinstance(source, Limits) and not callable(source):
-        raise Ended("failed:config", text("loop.bad_limits"))
+    question = portable(question)
+    try:
+        history = History(SYSTEM, question, [tool.schema for tool in toolbox.values()])
+    except (AttributeError, TypeError, ValueError):
+        raise Ended("failed:config", text("loop.bad_toolbox")) from None
     try:
         model = Model.of(client)
     except SettingsError as exc:
         raise Ended("failed:config", str(exc)) from None
-    question = portable(question)
-    history = History(SYSTEM, question, [tool.schema for tool in toolbox.values()])
     guard = Guard(journal, model, history, source, stop)
     facts = {"task_id": journal.task_id, "question": question, "model": model.settings.model}
     journal.note("start", 0, **facts, limits=guard.limits().as_dict(), offline=model.offline)

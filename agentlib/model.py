@@ -8,8 +8,9 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .history import Call, portable
 from .messages import text
@@ -17,13 +18,20 @@ from .settings import Settings, SettingsError, load_settings
 from .waiting import Clock, RealClock
 
 if TYPE_CHECKING:
+    import httpx2
     from openai import AsyncOpenAI
+
+MOST_BYTES = 4 * 2**20
+"""The longest reply that is read: no model writes so much, and a service without an end must not fill the memory."""
+
+MOST_CALLS = 1000
+"""The most tool calls in one reply that are taken for a plan."""
 
 _FILTER_CODES = {"content_filter", "data_inspection_failed", "DataInspectionFailed"}
 _SHORT = 300
 
 
-class ModelFault(Exception):  # noqa: N818 - the fault is the service's
+class ModelFault(Exception):
     """A call that gave no usable reply. ``reason`` is the stop reason, ``str()`` the sentence for people.
 
     ``retryable``: the same request may work later; ``wait``: seconds that the server asked for;
@@ -98,9 +106,14 @@ class Model:
             raise SettingsError(text("loop.bad_client"))
         return cls(client, replace(load_settings(needs_endpoint=False), api_key=client.api_key))
 
+    async def close(self) -> None:
+        """Close the client's connections; whatever goes wrong with that harms nobody."""
+        with suppress(Exception):
+            await self.client.close()
+
     def fields(self, max_tokens: int) -> dict[str, Any]:
         """The fields of the request body beside messages and tools."""
-        return {"model": self.settings.model, self.settings.max_tokens_name: max_tokens, **self.settings.extra}
+        return {**self.settings.extra, "model": self.settings.model, self.settings.max_tokens_name: max_tokens}
 
     async def send(self, body: bytes) -> dict[str, Any]:
         """One HTTP request, no retry. Returns the decoded reply; raises ``ModelFault``.
@@ -122,14 +135,35 @@ class Model:
                     "max_retries": 0,
                     "follow_redirects": False,
                 },
+                stream=True,  # the body is left to be read here, and no further than MOST_BYTES
+                stream_cls=openai.AsyncStream[Any],
             )
+            content = await _content_of(cast(httpx2.Response, response))
         except openai.APIStatusError as exc:
             raise _refused(exc.response, secret) from None
-        except openai.APIConnectionError as exc:
+        except (openai.APIConnectionError, httpx2.RequestError) as exc:
             raise _unreachable(exc) from None
-        except (openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL, OSError, RuntimeError, ValueError) as exc:
+        except RuntimeError as exc:
+            # Closed by its owner, or with a connection of another event loop: that one is dropped, so the next may do.
+            again = not self.client.is_closed()
+            sentence = text("model.client_broken", problem=portable(str(exc), secret))
+            raise ModelFault("failed:model", sentence, retryable=again, wait=0.0, billed=again) from None
+        except (openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as exc:
             raise ModelFault("failed:model", text("model.no_call", problem=type(exc).__name__)) from None
-        return _decoded(response, secret)
+        return _decoded(content, secret)
+
+
+async def _content_of(response: httpx2.Response) -> bytes:
+    """The body of a reply. Raises ``ModelFault`` where it is longer than any model writes."""
+    content = bytearray()
+    try:
+        async for chunk in response.aiter_bytes():
+            content += chunk
+            if len(content) > MOST_BYTES:
+                raise ModelFault("failed:reply", text("model.too_long", most=MOST_BYTES), billed=True)
+    finally:
+        await response.aclose()
+    return bytes(content)
 
 
 def _proxies() -> str:
@@ -147,8 +181,8 @@ def _unreachable(exc: Exception) -> ModelFault:
 def _refused(response: Any, secret: str) -> ModelFault:
     """An HTTP error status, with the server's own sentence and, where one is known, the way out."""
     status = response.status_code
-    payload = _json_or_none(response)
-    says, code = _server_says(portable(payload, secret)), _error_code(payload)
+    payload = _json_or_none(response.content, secret)
+    says, code = _server_says(payload), _error_code(payload)
     if 300 <= status < 400:
         return ModelFault("failed:model", text("model.redirect", status=status), status=status)
     if code in _FILTER_CODES:
@@ -179,26 +213,23 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def _decoded(response: Any, secret: str) -> dict[str, Any]:
+def _decoded(content: bytes, secret: str) -> dict[str, Any]:
     """The JSON object of a reply with status 200. Raises ``ModelFault`` for anything else."""
-    body = response.content.lstrip()
-    if body[:1] == b"<":
-        raise ModelFault("failed:model", text("model.web_page"), status=response.status_code)
-    try:
-        payload = portable(_json_or_none(response), secret)
-    except RecursionError:
-        payload = None
+    if content.lstrip()[:1] == b"<":
+        raise ModelFault("failed:model", text("model.web_page"), status=200)
+    payload = _json_or_none(content, secret)
     if not isinstance(payload, dict):
         raise ModelFault("failed:reply", text("model.not_json"), billed=True)
     if payload.get("error"):
         says = _server_says(payload) or text("model.says_nothing")
-        raise ModelFault("failed:model", text("model.error_in_reply", says=says), status=response.status_code)
+        raise ModelFault("failed:model", text("model.error_in_reply", says=says), status=200)
     return payload
 
 
-def _json_or_none(response: Any) -> Any:
+def _json_or_none(content: bytes, secret: str) -> Any:
+    """What was sent, fit to be written down; None if it is no JSON, or is nested too deep to be handled."""
     try:
-        return json.loads(response.content)
+        return portable(json.loads(content), secret)
     except (ValueError, RecursionError):
         return None
 
@@ -250,6 +281,8 @@ def read(payload: Mapping[str, Any]) -> Reply:
     calls = message.get("tool_calls") or []
     if not isinstance(calls, list):
         raise ModelFault("failed:reply", text("model.no_message"))
+    if len(calls) > MOST_CALLS:
+        raise ModelFault("failed:reply", text("model.too_many_calls", calls=len(calls), most=MOST_CALLS))
     content = _content(message.get("content"), "content" in message)
     thinking, words = _split_thinking(content or "")
     reasoning = message.get("reasoning_content")

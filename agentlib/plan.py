@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypedDict
+from decimal import Decimal, InvalidOperation
+from typing import Literal, TypedDict
 
 from .limits import Limits, LimitsSource, Quote, Usage, add, decide, exact
 from .messages import text
@@ -33,11 +34,12 @@ def run(plan: Iterable[PlanStep], limits: LimitsSource) -> tuple[str, int, list[
     """Do the steps of ``plan`` while every cap allows the next one.
 
     Returns the stop reason, the number of steps done, and a line per step done with the sums so far.
-    ``limits`` may be a callable: it is asked anew before each step.
+    ``limits`` may be a callable: it is asked anew before each step. Raises ``ValueError`` at a step whose figures are
+    unknown, negative or not finite.
     """
     used, log = Usage(), list[LogLine]()
     for step in plan:
-        seconds, usd = exact(step["seconds"]), exact(step["usd"])
+        seconds, usd = _figure(step, "seconds"), _figure(step, "usd")
         now = limits() if callable(limits) else limits
         stop = decide(now, used, Quote(seconds, usd))
         if stop:
@@ -46,6 +48,16 @@ def run(plan: Iterable[PlanStep], limits: LimitsSource) -> tuple[str, int, list[
         used.seconds, used.usd = add(used.seconds, seconds), add(used.usd, usd)
         log.append({"name": step["name"], "steps": used.steps, "seconds": float(used.seconds), "usd": float(used.usd)})
     return "done", used.steps, log
+
+
+def _figure(step: PlanStep, key: Literal["seconds", "usd"]) -> Decimal:
+    try:
+        value = exact(step[key])
+    except InvalidOperation:
+        value = Decimal("NaN")
+    if value.is_finite() and value >= 0:
+        return value
+    raise ValueError(text("plan.bad_figure", name=step["name"], key=key, value=step[key]))
 
 
 DEMO_PLAN: list[PlanStep] = [{"name": f"step {n}", "seconds": 5.0, "usd": 0.005} for n in range(1, 7)]

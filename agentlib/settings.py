@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
-from . import project
+from . import project, strictjson
 from .limits import add
 from .messages import text
 from .waiting import HAS_THREADS
@@ -21,6 +20,9 @@ REQUIRED = ("DASHSCOPE_API_KEY", "MODEL_BASE_URL", "MODEL_NAME")
 
 MAX_TOKENS = 2048
 """The longest answer that is asked for, in tokens, when nothing else is set."""
+
+OURS = {"max_completion_tokens", "max_tokens", "messages", "model", "n", "stream", "tools"}
+"""Fields of a request that no setting may replace: the quote of a call, and what can be read, hang on them."""
 
 _MILLION = Decimal(1_000_000)
 _KEY = re.compile(r"[\x21-\x7e]+")
@@ -157,12 +159,12 @@ def look_up_price(model: str, url: str) -> Price | None:
 
 def _extra(values: Mapping[str, str]) -> dict[str, Any]:
     """Further fields of the request body: ``MODEL_ENABLE_THINKING=false`` and whatever ``MODEL_EXTRA_BODY`` holds."""
-    extra: dict[str, Any] = {}
     try:
-        if values.get("MODEL_EXTRA_BODY"):
-            extra.update(json.loads(values["MODEL_EXTRA_BODY"]))
-    except (ValueError, TypeError):
-        raise SettingsError(text("settings.bad_extra", name="MODEL_EXTRA_BODY")) from None
+        extra = strictjson.parse(values.get("MODEL_EXTRA_BODY") or "{}")
+    except ValueError:
+        extra = None
+    if not isinstance(extra, dict) or not OURS.isdisjoint(extra):
+        raise SettingsError(text("settings.bad_extra", name="MODEL_EXTRA_BODY", ours=", ".join(sorted(OURS))))
     thinking = values.get("MODEL_ENABLE_THINKING", "").lower()
     if thinking:
         if thinking not in {"true", "false"}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from .limits import exact, tool_call_fits
 from .messages import text
 from .model import Reply
 from .results import ToolResult, error
-from .tools import ArgumentsError, Tool, check_arguments, execute_tool
+from .tools import ArgumentsError, Tool, check_arguments, describe, execute_tool
 from .waiting import HAS_THREADS, finish, in_thread
 
 if TYPE_CHECKING:
@@ -37,8 +38,19 @@ async def run_tools(guard: Guard, reply: Reply, toolbox: Mapping[str, Tool]) -> 
         journal.tool_done(call.name, result)
         seconds = round(journal.clock.now() - began, 3)
         journal.note("tool_result", step, id=call_id, tool=call.name, result=result, seconds=seconds)
-        done.append(f"{call.name}({call.arguments}) → {result['error']['code'] if result['error'] else 'ok'}")
+        done.append(f"{shortened(call.name)}({shortened(call.arguments)}) → {code_of(result)}")
     journal.lines.append(text("loop.line", step=step, tools="; ".join(done)))
+
+
+def shortened(words: str) -> str:
+    """What a model wrote, on one line and not longer than a line."""
+    line = " ".join(words[:200].split())
+    return line if len(line) <= 80 else line[:80] + "…"
+
+
+def code_of(result: ToolResult) -> str:
+    """How a tool run ended, in one word."""
+    return result["error"]["code"] if result["error"] else "ok"
 
 
 async def run_tool(guard: Guard, call: Call, toolbox: Mapping[str, Tool]) -> ToolResult:
@@ -57,17 +69,32 @@ async def run_tool(guard: Guard, call: Call, toolbox: Mapping[str, Tool]) -> Too
     guard.journal.used.tool_calls += 1
     tool = toolbox.get(call.name)
     apart = InChild(tool, call.arguments) if tool and tool.isolated and HAS_THREADS else None
-    work = in_thread(apart.run if apart else lambda: execute_tool(call.name, call.arguments, toolbox))
     try:
+        work = in_thread(apart.run if apart else lambda: execute_tool(call.name, call.arguments, toolbox))
         outcome = await finish(clock, work, left, guard.halted)
+    except RuntimeError as problem:
+        return failed(problem)
     finally:
         if apart:
             apart.kill()
     if outcome == "done":
-        return work.result()
+        return result_of(work)
     if outcome == "halted":
         return error("TOOL_FAILED", text("loop.tool_halted"))
     return error("TOOL_TIMEOUT", text("loop.tool_timeout", seconds=f"{clock.now() - began:.3g}"))
+
+
+def result_of(work: asyncio.Future[ToolResult]) -> ToolResult:
+    """What a finished run gave. A ``KeyboardInterrupt`` in it is the tool's own: a person's reaches the main thread."""
+    try:
+        return work.result()
+    except (Exception, KeyboardInterrupt) as problem:
+        return failed(problem)
+
+
+def failed(problem: BaseException) -> ToolResult:
+    """The answer to a call whose run broke down."""
+    return error("TOOL_FAILED", text("tools.failed", problem=describe(problem)))
 
 
 class InChild:
@@ -92,7 +119,7 @@ class InChild:
                     return error("TOOL_TIMEOUT", text("loop.tool_not_run"))
                 self._child = start(self.tool, arguments)
         except (OSError, ValueError) as problem:
-            return error("TOOL_FAILED", str(problem) if isinstance(problem, ValueError) else type(problem).__name__)
+            return error("TOOL_FAILED", str(problem)) if isinstance(problem, ValueError) else failed(problem)
         with self._child:
             return self._child.result()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import contextvars
 import sys
 import threading
@@ -57,31 +58,37 @@ async def finish(
 ) -> Literal["done", "late", "halted"]:
     """Wait for ``task``, asking anew every moment how much time is left and whether to halt.
 
-    A task that is not done in time is cancelled and left behind, not waited for.
+    A task that is not done in time, or when the waiting itself is cancelled, is cancelled and left behind.
     """
-    while not task.done():
-        left = seconds_left()
-        if halted() or (left is not None and left <= 0):
-            await _leave(task)
-            return "halted" if halted() else "late"
-        await clock.wait(task, clock.look if left is None else min(left, clock.look))
-    return "done"
+    try:
+        while not task.done():
+            left, halt = seconds_left(), halted()
+            if halt or (left is not None and left <= 0):
+                _leave(task)
+                await asyncio.wait({task}, timeout=0.02)  # the moment that it takes to close a connection
+                return "halted" if halt else "late"
+            await clock.wait(task, clock.look if left is None else min(left, clock.look))
+        return "done"
+    finally:
+        _leave(task)
 
 
-async def _leave(task: asyncio.Future[Any]) -> None:
-    task.cancel()
-    await asyncio.wait({task}, timeout=0.02)
-    if not task.done():
+def _leave(task: asyncio.Future[Any]) -> None:
+    if task.cancel():
         task.add_done_callback(lambda late: late.cancelled() or late.exception())
 
 
 def in_thread(function: Callable[[], T]) -> asyncio.Future[T]:
-    """Run a blocking function in a daemon thread: neither the event loop nor the process waits for it at the end."""
+    """Run a blocking function in a daemon thread: neither the event loop nor the process waits for it at the end.
+
+    Raises ``RuntimeError`` when the system has no thread left.
+    """
     future: concurrent.futures.Future[T] = concurrent.futures.Future()
     context = contextvars.copy_context()
 
     def work() -> None:
-        future.set_running_or_notify_cancel()
+        if not future.set_running_or_notify_cancel():
+            return
         try:
             future.set_result(context.run(function))
         except BaseException as exc:
@@ -106,19 +113,24 @@ def run_to_end(work: Coroutine[Any, Any, T], interrupt: Callable[[], None]) -> T
     if threading.current_thread() is _thread:
         work.close()
         raise RuntimeError("run_task was called from inside a run's own event loop: await arun_task there")
-    future = asyncio.run_coroutine_threadsafe(work, loop)
-    interrupted = False
-    while not future.done():
+    interrupts = 0
+    try:
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+    except KeyboardInterrupt:
+        interrupt()
+        raise
+    while True:
         try:
-            # A wait without a timeout cannot be interrupted on Windows.
-            concurrent.futures.wait([future], timeout=0.2)
+            while not future.done():
+                # A wait without a timeout cannot be interrupted on Windows.
+                concurrent.futures.wait([future], timeout=0.2)
+            return future.result()
         except KeyboardInterrupt:
-            if interrupted:
+            interrupt()
+            interrupts += 1
+            if interrupts > 1:
                 future.cancel()
                 raise
-            interrupted = True
-            interrupt()
-    return future.result()
 
 
 _loop: asyncio.AbstractEventLoop | None = None
@@ -133,9 +145,16 @@ def _background_loop() -> asyncio.AbstractEventLoop:
         if _loop is None or _thread is None or not _thread.is_alive():
             _loop = asyncio.new_event_loop()
             _loop.set_default_executor(_DaemonExecutor())
-            _thread = threading.Thread(target=_loop.run_forever, daemon=True, name="agentlib-loop")
+            _thread = threading.Thread(target=_run_for_ever, args=(_loop,), daemon=True, name="agentlib-loop")
             _thread.start()
         return _loop
+
+
+def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
+    """An exit that a listener raises ends its own run; the loop goes on for the others."""
+    while True:
+        with contextlib.suppress(KeyboardInterrupt, SystemExit):
+            loop.run_forever()
 
 
 class _DaemonExecutor(concurrent.futures.ThreadPoolExecutor):

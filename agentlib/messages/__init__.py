@@ -16,6 +16,7 @@ from typing import Any
 _chosen: str | None = None
 
 
+@cache
 def languages() -> tuple[str, ...]:
     """The languages that have a message file, for instance ``("en", "zh")``."""
     here = files(__package__).iterdir()
