@@ -189,7 +189,7 @@ def _refused(response: Any, secret: str) -> ModelFault:
         return ModelFault("failed:filtered", text("model.filtered_request", says=says), status=status)
     hint = "thinking" if "enable_thinking" in says else {401: "key", 403: "key", 404: "address"}.get(status, "")
     sentence = text("model.status", status=status, says=says or text("model.says_nothing"))
-    wait = _retry_after(response.headers)
+    wait = retry_after(response.headers)
     if wait is not None:
         sentence += text("model.asked_to_wait", wait=f"{wait:g}")
     if hint:
@@ -200,7 +200,7 @@ def _refused(response: Any, secret: str) -> ModelFault:
     )
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
+def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait: ``retry-after-ms``, or ``retry-after`` as seconds or as a date (RFC 9110, 10.2.3)."""
     try:
         if "retry-after-ms" in headers:

@@ -31,7 +31,10 @@ TOKENS = (500, 100)
 
 @dataclass(frozen=True, slots=True)
 class Scripted:
-    """One reply of a scripted service. ``tokens`` None: the reply does not say what it used."""
+    """One reply of a scripted service. ``tokens`` None: the reply does not say what it used.
+
+    ``broken``: no reply comes; after its seconds the connection ends with the error of that name in ``httpx2``.
+    """
 
     message: Mapping[str, Any] | None = None
     tokens: tuple[int, int] | None = TOKENS
@@ -40,6 +43,7 @@ class Scripted:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: str | bytes | None = None
     endless: bool = False
+    broken: str = ""
 
 
 Line = Scripted | Callable[[dict[str, Any]], Scripted]
@@ -159,11 +163,11 @@ class TurnableClock:
             ring.get_loop().call_soon_threadsafe(_ring, ring)
 
     async def sleep(self, seconds: float) -> None:
-        """Turn the clock, with a halt at the alarm of whoever waits."""
+        """Turn the clock, with a halt at the alarm of whoever waits; at the same moment the sleeper wakes first."""
         end = self._now + exact(seconds)
         while self._now < end:
-            if self._alarm is None or self._alarm[0] > end:
-                self.turn(float(end - self._now))
+            if self._alarm is None or self._alarm[0] >= end:
+                self._now = end
             else:
                 # Stop at the alarm, and let the one who set it decide before time goes on.
                 self._set.clear()
@@ -173,12 +177,13 @@ class TurnableClock:
     async def wait(self, task: asyncio.Future[Any], seconds: float) -> None:
         """Return when the task is done or the clock has been turned that far."""
         ring: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._alarm = (self._now + exact(seconds), ring)
+        until = self._now + exact(seconds)
+        self._alarm = (until, ring)
         self._set.set()
         done, _ = await asyncio.wait({task, ring}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         self._alarm = None
         if not done:
-            self.turn(seconds)
+            self._now = max(self._now, until)
 
 
 def _ring(alarm: asyncio.Future[None]) -> None:
@@ -200,6 +205,8 @@ class ScriptedTransport(httpx2.AsyncBaseTransport):
         self.requests.append(body)
         reply = self._next(number, body)
         await self.clock.sleep(reply.seconds + self.pace)
+        if reply.broken:
+            raise getattr(httpx2, reply.broken)("", request=request)
         headers = {"content-type": "application/json", **reply.headers}
         content = reply.body if reply.message is None else json.dumps(_completion(reply, body, number))
         return httpx2.Response(reply.status, headers=headers, content=content or b"")

@@ -14,7 +14,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import make_runs
 import pytest
 from runlog_runs import (
     beginning,
@@ -35,6 +34,7 @@ from agentlib.offline import scenario, scripted, tool_call
 from agentlib.results import error
 from agentlib.runlog import RunLog, RunLogError, RunRow, listener, log, store, timestamp, writer
 from agentlib.runlog.__main__ import aligned, main
+from agentlib.runlog.sample import make_runs
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -561,7 +561,7 @@ def timed(work: Any) -> float:
 
 
 def test_the_table_of_the_two_weeks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = make_runs.make_runs(tmp_path / "two_weeks.db")
+    path = make_runs(tmp_path / "two_weeks.db")
     assert main([str(path), "--by", "day", "--reason", "stopped:steps"]) == 0
     title, _, head, *lines, _, unfinished = capsys.readouterr().out.splitlines()
     assert title.endswith("two_weeks.db: ended runs: 1276")
@@ -572,7 +572,7 @@ def test_the_table_of_the_two_weeks(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_the_table_in_chinese_is_aligned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = make_runs.make_runs(tmp_path / "two_weeks.db")
+    path = make_runs(tmp_path / "two_weeks.db")
     assert main([str(path), "--by", "profile", "--lang", "zh"]) == 0
     _, _, head, *lines, _, unfinished = capsys.readouterr().out.splitlines()
     assert head.startswith("档位 ")
@@ -607,7 +607,7 @@ def test_an_empty_log_has_a_table_too(runlog: RunLog, capsys: pytest.CaptureFixt
 
 @pytest.fixture(scope="module")
 def two_weeks(tmp_path_factory: pytest.TempPathFactory) -> RunLog:
-    return RunLog(make_runs.make_runs(tmp_path_factory.mktemp("weeks") / "two_weeks.db"))
+    return RunLog(make_runs(tmp_path_factory.mktemp("weeks") / "two_weeks.db"))
 
 
 def rates(two_weeks: RunLog, by: str, **where: str) -> dict[str, float]:
@@ -661,10 +661,10 @@ def test_made_up_runs_keep_to_their_limits_and_add_up(two_weeks: RunLog) -> None
 
 
 def test_the_two_weeks_are_always_the_same(two_weeks: RunLog, tmp_path: Path) -> None:
-    path = make_runs.make_runs(tmp_path / "again.db")
+    path = make_runs(tmp_path / "again.db")
     again = RunLog(path)
     assert again.runs() == two_weeks.runs()
     assert again.averages("day") == two_weeks.averages("day")
     before = path.stat().st_mtime_ns
-    assert make_runs.make_runs(path).stat().st_mtime_ns == before
+    assert make_runs(path).stat().st_mtime_ns == before
     assert [each.name for each in tmp_path.iterdir()] == ["again.db"]

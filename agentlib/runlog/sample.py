@@ -18,9 +18,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from agentlib import plan, project
-from agentlib.limits import PROFILES
-from agentlib.runlog import RunLog, RunRow, StepRow, timestamp
+from .. import plan, project
+from ..limits import PROFILES
+from .log import RunLog
+from .store import RunRow, StepRow
+from .writer import timestamp
 
 T = TypeVar("T")
 
@@ -52,7 +54,7 @@ OUTSIDE = {None: 975, "failed:model": 12, "stopped:user": 10, "died": 3}
 
 
 def make_runs(path: Path | None = None) -> Path:
-    """The file with the two weeks, made anew if it is missing or older than this script."""
+    """The file with the two weeks, made anew if it is missing or older than this module."""
     path = path or project.root() / "data" / "two_weeks.db"
     if not path.exists() or path.stat().st_mtime < Path(__file__).stat().st_mtime:
         draft = path.with_name(f"{path.stem}.{os.getpid()}.draft.db")
@@ -128,8 +130,3 @@ def add_up(run: RunRow, steps: list[StepRow]) -> None:
 def pick(dice: random.Random, shares: Mapping[T, int]) -> T:
     """One of the keys, each as often as its share says."""
     return dice.choices(list(shares), list(shares.values()))[0]
-
-
-if __name__ == "__main__":
-    made = make_runs()
-    print(made.relative_to(project.root()).as_posix(), len(RunLog(made).runs()))
