@@ -131,8 +131,9 @@ class Guard:
         if attempt:
             self.charge(None, attempt)
         self._end_if_halted()
-        limits, used = self.limits(), self.journal.tick()
-        raise capped(Stop("stopped:time", "max_seconds", limits.max_seconds or 0.0, used.seconds, None))
+        limit, seconds = self.limits().max_seconds, self.journal.tick().seconds
+        # The cap may have been lifted in this very moment; the run has been cut all the same.
+        raise capped(Stop("stopped:time", "max_seconds", float(seconds) if limit is None else limit, seconds, None))
 
     def _end_if_halted(self) -> None:
         if self.halted():
