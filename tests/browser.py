@@ -6,11 +6,9 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,8 +42,8 @@ READY = """async () => {
 
 
 def find_chromium() -> str | None:
-    """A Chromium of this machine: ``AGENTLAB_CHROMIUM``, else one found by its usual names and places."""
-    named = os.environ.get("AGENTLAB_CHROMIUM")
+    """A Chromium of this machine: ``CHROMIUM_PATH``, else one found by its usual names and places."""
+    named = os.environ.get("CHROMIUM_PATH")
     found = (named, *map(shutil.which, NAMES), *PLACES)
     return next((path for path in found if path and Path(path).exists()), None)
 
@@ -56,12 +54,10 @@ class Lab:
 
     url: str
     token: str
-    folder: Path
     launched: float
 
-    def address(self, notebook: str, **query: str) -> str:
-        extra = "".join(f"&{key}={value}" for key, value in query.items())
-        return f"{self.url}/lab/tree/{notebook}?token={self.token}&reset{extra}"
+    def address(self, notebook: str) -> str:
+        return f"{self.url}/lab/tree/{notebook}?token={self.token}&reset"
 
 
 @contextmanager
@@ -72,23 +68,14 @@ def running_lab(folder: Path, notebooks: Path) -> Iterator[Lab]:
     quiet = {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True}
     overrides = {"@jupyterlab/apputils-extension:notification": quiet}
     (settings / "default_setting_overrides.json").write_text(json.dumps(overrides))
-    places = {
-        "JUPYTER_CONFIG_DIR": "config",
-        "JUPYTER_DATA_DIR": "data",
-        "JUPYTER_RUNTIME_DIR": "run",
-        "IPYTHONDIR": "ipy",
-    }
-    env = {**os.environ, **{name: str(folder / place) for name, place in places.items()}}
+    own = {f"JUPYTER_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
+    env = {**os.environ, **own, "IPYTHONDIR": str(folder / "ipython")}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     env["AGENTLAB_ENV_FILE"] = str(folder / "none.env")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     token = secrets.token_hex(8)
     options = {
         "ServerApp.ip": "127.0.0.1",
-        "ServerApp.port": port,
-        "ServerApp.port_retries": 0,
+        "ServerApp.port": 0,
         "ServerApp.root_dir": notebooks,
         "IdentityProvider.token": token,
         "LabApp.expose_app_in_browser": True,
@@ -96,28 +83,28 @@ def running_lab(folder: Path, notebooks: Path) -> Iterator[Lab]:
         "LabApp.workspaces_dir": folder / "workspaces",
     }
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
-    lab = Lab(f"http://127.0.0.1:{port}", token, notebooks, time.monotonic())
+    command += [f"--{name}={value}" for name, value in options.items()]
+    launched = time.monotonic()
     with (folder / "lab.log").open("w") as log:
-        process = subprocess.Popen(
-            [*command, *(f"--{name}={value}" for name, value in options.items())], env=env, stdout=log, stderr=log
-        )
+        process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
         try:
-            _wait_until_up(lab, process, folder / "lab.log")
-            yield lab
+            yield Lab(_address(process, folder), token, launched)
         finally:
             process.terminate()
             process.wait(20)
 
 
-def _wait_until_up(lab: Lab, process: subprocess.Popen[bytes], log: Path) -> None:
-    while True:
+def _address(process: subprocess.Popen[bytes], folder: Path) -> str:
+    """Where the server listens, as it writes it down once it does."""
+    note = folder / "runtime" / f"jpserver-{process.pid}.json"
+    for _ in range(900):
+        if process.poll() is not None:
+            break
         try:
-            urllib.request.urlopen(f"{lab.url}/api/status?token={lab.token}", timeout=5).read()
-            return
-        except OSError:
-            if process.poll() is not None or time.monotonic() - lab.launched > 60:
-                raise RuntimeError(f"JupyterLab did not start:\n{log.read_text()[-2000:]}") from None
+            return f"http://127.0.0.1:{json.loads(note.read_text())['port']}"
+        except (OSError, ValueError):  # not there yet, or half written
             time.sleep(0.1)
+    raise RuntimeError(f"JupyterLab did not start:\n{(folder / 'lab.log').read_text()[-2000:]}")
 
 
 def write_notebook(path: Path, *cells: str) -> None:
@@ -130,11 +117,16 @@ def write_notebook(path: Path, *cells: str) -> None:
 
 
 def run_all(page: Page, lab: Lab, notebook: str) -> None:
-    """Open a notebook, wait for its kernel, and run all cells."""
+    """Open a notebook, wait for its kernel, and begin to run all cells."""
     page.goto(lab.address(notebook))
     page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
     page.wait_for_function(READY, timeout=60_000)
-    command(page, "notebook:run-all-cells")
+    page.evaluate("() => { window.ran = window.jupyterapp.commands.execute('notebook:run-all-cells') }")
+
+
+def wait_until_run(page: Page) -> None:
+    """Wait until the last cell has run."""
+    page.evaluate("() => window.ran.then(() => true)")
 
 
 def command(page: Page, name: str, **arguments: Any) -> None:
