@@ -214,6 +214,8 @@ def test_a_time_cap_lowered_while_a_call_waits_cuts_it() -> None:
     model, took = in_a_loop(work)
     assert model.reason == "stopped:time"
     assert took < 2
+    assert [(line.text, line.state) for line in model.log] == [("model cut off", "error")]
+    assert "charged at its quote" in model.ending
 
 
 def test_a_budget_lowered_and_raised_in_mid_run() -> None:
@@ -379,6 +381,10 @@ def test_a_close_does_not_end_the_next_run(monkeypatch: pytest.MonkeyPatch) -> N
 
     async def work() -> RunModel:
         model = RunModel(pace=0.05)
+        model.close()
+        model.start()
+        await model.finished()
+        assert model.reason == "stopped:steps"
         model.start()
         model.close()
         await model.finished()

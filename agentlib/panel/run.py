@@ -112,9 +112,9 @@ class RunModel(LimitsModel):
 
     def close(self) -> None:
         """Stop the run, and cancel it if it has not ended soon after: nothing is left behind."""
-        self.stop()
-        if self._loop and self._loop.is_running():
-            self._loop.call_soon_threadsafe(self._cancel_later)
+        if self.running and self._loop:
+            self.stop()
+            self._loop.call_soon_threadsafe(self._cancel_later, self._loop)
 
     def _refuse(self, why: str) -> bool:
         self.error = why
@@ -131,9 +131,9 @@ class RunModel(LimitsModel):
     def _spawn(self, source: AsyncIterator[Event]) -> None:
         self._task = asyncio.ensure_future(self._run(source))
 
-    def _cancel_later(self) -> None:
-        if self._loop and self._task and not self._task.done():
-            self._loop.call_later(_GRACE, self._task.cancel)
+    def _cancel_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._task and not self._task.done():
+            loop.call_later(_GRACE, self._task.cancel)
 
     async def _run(self, source: AsyncIterator[Event]) -> None:
         result: TaskResult | None = None

@@ -95,6 +95,9 @@ class Story:
         summary = data["result"]["summary"]
         usage = summary["usage"]
         self._count(steps=summary["steps"], seconds=usage["seconds"], usd=usage["usd"], quote_usd=None)
+        for key, line in self._lines.items():
+            if line.state == "waiting":
+                self._lines[key] = replace(line, text=f"{line.text} {text('panel.log_cut')}", state="error")
 
     def _count(self, **changes: Any) -> None:
         self.progress = replace(self.progress, **changes)

@@ -60,7 +60,8 @@ def ending(result: TaskResult) -> str:
         why = _cap_sentence(stop)
     else:
         return (result["warnings"] or [reason])[0]
-    return text("panel.kept", why=why, steps=summary["steps"], calls=summary["tool_calls_used"])
+    kept = text("panel.kept", why=why, steps=summary["steps"], calls=summary["tool_calls_used"])
+    return text("panel.estimated", kept=kept) if summary["usage"]["estimated"] else kept
 
 
 def plan_ending(plan: Sequence[PlanStep], limits: Limits, reason: str, log: Sequence[LogLine]) -> str:
