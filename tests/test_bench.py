@@ -4,6 +4,7 @@ import asyncio
 from importlib.metadata import PackageNotFoundError
 from typing import Any
 
+import build_notebooks as build
 import openai
 import pytest
 
@@ -53,6 +54,13 @@ def test_only_names_are_shown(capsys: pytest.CaptureFixture[str], monkeypatch: p
     assert live.startswith("live: some-model at example.org;")
     assert refused.startswith("offline: the settings cannot be used: DASHSCOPE_API_KEY")
     assert "a-secret" not in offline + live + refused
+
+
+def test_the_map_of_lesson_00_names_every_lesson() -> None:
+    first, *others = build.lessons()
+    course_map = first.path.read_text(encoding="utf-8")
+    wanted = [f'["{lesson.number} {lesson.title(lang)}"]' for lesson in (first, *others) for lang in build.LANGUAGES]
+    assert [title for title in wanted if title not in course_map] == []
 
 
 USER = {"role": "user", "content": "?"}
