@@ -38,6 +38,38 @@ def test_lesson_keeps_the_rhythm(lesson: build.Lesson) -> None:
     assert rhythm.measure(lesson).beyond() == []
 
 
+def test_lessons_run_twice_in_one_kernel_from_any_folder(tmp_path: Path) -> None:
+    async def run_all() -> list[list[str]]:
+        gate = asyncio.Semaphore(build.KERNELS_AT_ONCE)
+        return await asyncio.gather(*(run_twice(lesson, tmp_path, gate) for lesson in LESSONS))
+
+    assert [cell for cells in asyncio.run(run_all()) for cell in cells] == []
+
+
+async def run_twice(lesson: build.Lesson, folder: Path, gate: asyncio.Semaphore) -> list[str]:
+    """Run a lesson's code, and again in the same kernel; returns the cells that then say something else than saved."""
+    edition = build.Edition(lesson, "en", False)
+    saved = check.code_cells(nbformat.read(edition.path, 4))
+    cells = [nbformat.v4.new_code_cell(c.source, metadata=c.metadata) for c in [*saved, *saved]]
+    async with gate:
+        await build.execute(cells, folder, edition.language)
+    return [
+        f"{lesson.name}, cell {check.first_line(known)!r}"
+        for cell, known in zip(cells, [*saved, *saved], strict=True)
+        if says(cell) != says(known) and (lesson.number, check.first_line(known)) not in check.NOT_COMPARED
+    ]
+
+
+def says(cell: Any) -> list[Any]:
+    """What the outputs of a cell say; of an error its last line, since a traceback counts cells."""
+    return [
+        (output.ename, output.evalue)
+        if output.output_type == "error"
+        else sorted(check.output_text(output).split("\n"))
+        for output in cell.outputs
+    ]
+
+
 def test_contents_pages_and_markdown_pages_have_no_broken_links() -> None:
     pages = [*ROOT.glob("*.md"), *ROOT.glob("notebooks/*.md"), *ROOT.glob("docs/*.md")]
     assert check.check_contents() + [problem for page in pages for problem in check.check_page(page)] == []
@@ -142,6 +174,7 @@ def test_a_new_neighbour_changes_navigation_without_running_anything(course: Pat
     source = course / "source"
     shutil.copy(source / "01_go_on.md", source / "02_go_far.md")
     assert build.stale(course) == [
+        *(f"{folder}/index.ipynb" for folder in ("en", "zh", "instructor/en", "instructor/zh")),
         *(f"{folder}/01_go_on.ipynb" for folder in ("en", "zh", "instructor/en", "instructor/zh")),
         *(f"{folder}/02_go_far.ipynb" for folder in ("en", "zh", "instructor/en", "instructor/zh")),
     ]
@@ -334,7 +367,8 @@ def test_missing_edition_is_found(course: Path) -> None:
     assert check.check_lesson(build.lessons(course)[0], course) == ["instructor/zh/00_first_steps.ipynb: not built"]
 
 
-def test_rhythm_is_measured_and_limited(built: Path) -> None:
+def test_rhythm_is_measured_and_limited(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rhythm, "EXCEPTIONS", {})
     figures = rhythm.measure(build.lessons(built)[0])
     assert figures.lines == (2, 3, 2, 2, 2, 1, 2)
     assert figures.cells == 10

@@ -439,25 +439,35 @@ async def build(
             problems.append(f"{edition}: {result}")
         else:
             raise result
-    for instructor in (False, True):
-        for language in LANGUAGES:
-            page = contents_page(language, instructor, course)
-            built.append(Built(folder(notebooks, language, instructor) / "index.ipynb", serialise(page)))
-    return built, problems
+    return [*built, *contents_pages(course, notebooks)], problems
+
+
+def contents_pages(course: list[Lesson], notebooks: Path) -> list[Built]:
+    """The contents page of each edition."""
+    return [
+        Built(
+            folder(notebooks, language, instructor) / "index.ipynb",
+            serialise(contents_page(language, instructor, course)),
+        )
+        for instructor in (False, True)
+        for language in LANGUAGES
+    ]
 
 
 def stale(notebooks: Path = NOTEBOOKS) -> list[str]:
     """Built files that do not match their source, found without running anything; strangers are named too."""
     course = lessons(notebooks)
-    found, known = [], set()
-    for edition in (e for lesson in course for e in editions(lesson, notebooks)):
-        known.add(edition.path)
+    pages = contents_pages(course, notebooks)
+    wanted = [edition for lesson in course for edition in editions(lesson, notebooks)]
+    found = [str(page.path.relative_to(notebooks)) for page in pages if page.differs]
+    for edition in wanted:
         cells = edition.cells()
         fresh = kept_outputs(edition, cells)
         if not fresh or Built(edition.path, serialise(with_navigation(cells, edition, course))).differs:
             found.append(str(edition))
+    known = {edition.path for edition in wanted} | {page.path for page in pages}
     for path in notebooks.rglob("*.ipynb"):
-        if path not in known and path.name != "index.ipynb" and ".ipynb_checkpoints" not in path.parts:
+        if path not in known and ".ipynb_checkpoints" not in path.parts:
             found.append(f"{path.relative_to(notebooks)} (no source)")
     return found
 
