@@ -708,6 +708,15 @@ def test_a_second_panel_over_the_same_model_does_not_double_the_handlers() -> No
     assert in_a_loop(work).progress.requests == 5
 
 
+@pytest.mark.parametrize(("lang", "words"), [("en", "run this cell"), ("zh", "运行这个单元格")])
+def test_on_a_page_without_a_kernel_a_sentence_stands_for_the_panel(lang: str, words: str) -> None:
+    use_language(lang)
+    panel = plan_panel()
+    shown = panel._repr_mimebundle_()["text/plain"]
+    panel.close()
+    assert words in shown and not shown.endswith("…")
+
+
 def test_closing_takes_every_widget_off() -> None:
     async def work() -> tuple[int, int]:
         before = len(_instances)

@@ -46,6 +46,10 @@ class Panel(w.VBox):  # type: ignore[misc]  # ipywidgets has no types
 
         return safe
 
+    def __repr__(self) -> str:
+        """What stands on a page without a kernel, where nothing moves."""
+        return text("panel.saved")
+
     def close(self) -> None:
         """Leave nothing behind."""
         for handler, names in self._watched:
