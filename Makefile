@@ -9,7 +9,7 @@ BIN    := .venv/bin
 READY  := .venv/agent-lab.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test lint unit lessons-test notebooks notebooks-check rhythm bench site requirements clean
+.PHONY: help setup lab test lint unit lessons-test notebooks notebooks-check rhythm bench site site-test requirements clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -48,13 +48,16 @@ rhythm: $(READY)  ## measure the lessons: cells, lines, words
 bench: $(READY)  ## speed, as ratios within one run
 	@for script in bench/bench_*.py; do echo "$$script"; $(BIN)/python "$$script" || exit 1; done
 
-site: $(READY)  ## the lessons as web pages
+site: $(READY)  ## the lessons as a static site that runs in the browser, in _site; needs npm
 	$(BIN)/python tools/build_site.py
+
+site-test: $(READY)  ## build the site and run its lessons in Chromium: some minutes
+	$(BIN)/python -m pytest -q -m site $(TEST_ARGS)
 
 requirements: $(READY)  ## pin anew what pyproject.toml allows
 	$(BIN)/python -m uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --upgrade -q \
-	  --extra lab --extra test --custom-compile-command "make requirements" pyproject.toml -o requirements.txt
+	  --extra lab --extra test --constraints tools/constraints.txt --custom-compile-command "make requirements" pyproject.toml -o requirements.txt
 
 clean:  ## remove .venv and all caches
-	rm -rf .venv build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist _site .site-cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -66,6 +66,11 @@ def test_pins_fit_the_project_everywhere(python: str, system: str) -> None:
         assert wanted.specifier.contains(version), f"{wanted} is pinned to {version}: make requirements"
 
 
+def test_uv_takes_the_pins_as_they_are() -> None:
+    # constraints in [tool.uv] would count as requirements without hashes, and uv would refuse the whole file
+    assert "uv" not in tomllib.loads(read("pyproject.toml"))["tool"]
+
+
 def test_all_places_speak_of_the_same_pythons() -> None:
     supported = SpecifierSet(PROJECT["requires-python"])
     assert [p for p in ("3.10", *PYTHONS, "3.15") if supported.contains(p)] == list(PYTHONS)
