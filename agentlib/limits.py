@@ -67,22 +67,24 @@ def _checked(name: str, value: Any) -> Any:
         return None
     if isinstance(value, bool) or not isinstance(value, (Real, Decimal)):
         raise ValueError(text("limits.not_a_number", name=name, value=value))
-    if not _is_finite(value):
-        raise ValueError(text("limits.not_finite", name=name, value=value))
+    if not math.isfinite(number := _as_float(value)):
+        raise ValueError(text("limits.not_finite", name=name, value=number))
     if value < 0:
         raise ValueError(text("limits.negative", name=name, value=value))
     if name not in _WHOLE:
-        return float(value)
+        return number
     if not isinstance(value, Integral):
         raise ValueError(text("limits.not_whole", name=name, value=value))
     return int(value)
 
 
-def _is_finite(value: Any) -> bool:
+def _as_float(value: Any) -> float:
     try:
-        return math.isfinite(value)
-    except (OverflowError, ValueError):  # a number that no float can hold
-        return False
+        return float(value)
+    except OverflowError:
+        return math.inf
+    except ValueError:  # a signalling NaN
+        return math.nan
 
 
 PROFILES = {

@@ -104,7 +104,7 @@ class Model:
             return client or cls.live()
         if not isinstance(client, AsyncOpenAI):
             raise SettingsError(text("loop.bad_client"))
-        return cls(client, replace(load_settings(needs_endpoint=False), api_key=client.api_key))
+        return cls(client, replace(load_settings(str(client.base_url)), api_key=client.api_key))
 
     async def close(self) -> None:
         """Close the client's connections; whatever goes wrong with that harms nobody."""

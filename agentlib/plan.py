@@ -44,7 +44,7 @@ def run(plan: Iterable[PlanStep], limits: LimitsSource) -> tuple[str, int, list[
         stop = decide(now, used, Quote(seconds, usd))
         if stop:
             return stop.reason, used.steps, log
-        used.steps += 1
+        used.steps, used.requests = used.steps + 1, used.requests + 1
         used.seconds, used.usd = add(used.seconds, seconds), add(used.usd, usd)
         log.append({"name": step["name"], "steps": used.steps, "seconds": float(used.seconds), "usd": float(used.usd)})
     return "done", used.steps, log

@@ -70,12 +70,13 @@ def env_file() -> Path:
     return Path(named) if named else project.root() / ".env"
 
 
-def load_settings(needs_endpoint: bool = True) -> Settings:
+def load_settings(base_url: str | None = None) -> Settings:
     """The settings from ``.env`` and the environment; a variable of the environment wins.
 
-    Without ``needs_endpoint`` only the model's name must be there: the caller has a client of its own.
+    ``base_url`` is the address of a client that the caller made: then only the model's name must be there.
     Raises ``SettingsError`` when a variable is missing or cannot be right.
     """
+    needs_endpoint = base_url is None
     if not HAS_THREADS and needs_endpoint:
         raise SettingsError(text("settings.live_in_browser"))
     values = _values()
@@ -87,6 +88,7 @@ def load_settings(needs_endpoint: bool = True) -> Settings:
         raise SettingsError(text("settings.bad_key", name=REQUIRED[0]))
     if needs_endpoint and not re.match(r"https?://[^/\s]+", url):
         raise SettingsError(text("settings.bad_url", name=REQUIRED[1]))
+    url = url if base_url is None else base_url
     return Settings(
         model=model,
         base_url=url,
