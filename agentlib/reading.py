@@ -75,3 +75,18 @@ def _detail(kind: str, data: Mapping[str, Any]) -> str:
 def show_json(value: Any) -> None:
     """Print a value as JSON, indented."""
     print(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def show_rows(rows: Sequence[Mapping[str, Any]], *names: str) -> None:
+    """Print rows of a run log as a table: the columns named, or all of them; a ``rate`` in per cent."""
+    shown = names or tuple(rows[0])
+    table = [shown, *(tuple(_cell(name, row[name]) for name in shown) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for line in table:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _cell(name: str, value: Any) -> str:
+    if name == "rate":
+        return f"{value:.1%}"
+    return f"{value:g}" if isinstance(value, float) else str(value)

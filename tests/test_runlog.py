@@ -29,7 +29,7 @@ from runlog_runs import (
 from agentlib.journal import Event
 from agentlib.limits import PROFILES, Limits
 from agentlib.loop import run_task
-from agentlib.messages import use_language
+from agentlib.messages import language, use_language
 from agentlib.offline import scenario, scripted, tool_call
 from agentlib.results import error
 from agentlib.runlog import RunLog, RunLogError, RunRow, listener, log, store, timestamp, writer
@@ -575,9 +575,17 @@ def test_the_table_in_chinese_is_aligned(tmp_path: Path, capsys: pytest.CaptureF
     path = make_runs(tmp_path / "two_weeks.db")
     assert main([str(path), "--by", "profile", "--lang", "zh"]) == 0
     _, _, head, *lines, _, unfinished = capsys.readouterr().out.splitlines()
-    assert head.startswith("档位 ")
+    assert head.startswith("配置档 ")
     assert {len(line) for line in lines} == {len(head.encode("gbk"))}  # two bytes for each wide character
     assert unfinished == "未结束：0 次仍在运行，4 次中途中断"
+
+
+def test_the_table_leaves_the_language_as_it_is(runlog: RunLog, capsys: pytest.CaptureFixture[str]) -> None:
+    runlog.add([])
+    use_language("zh")
+    assert main([str(runlog.path)]) == 0
+    assert "已结束" in capsys.readouterr().out
+    assert language() == "zh"
 
 
 def test_a_table_of_wide_and_narrow_cells() -> None:
@@ -589,7 +597,7 @@ def test_the_command_line_says_what_is_wrong(tmp_path: Path, capsys: pytest.Capt
     assert "There is no run log" in capsys.readouterr().err
     (tmp_path / "notes.txt").write_text("not a database" * 100)
     assert main([str(tmp_path / "notes.txt"), "--lang", "zh"]) == 2
-    assert "不是运行记录" in capsys.readouterr().err
+    assert "不是运行日志" in capsys.readouterr().err
     with pytest.raises(SystemExit) as caught:
         main(["--by", "colour"])
     assert caught.value.code == 2

@@ -18,7 +18,7 @@ from typing import Any
 from openai import AsyncOpenAI
 
 from agentlib import PROFILES, Model, project, run_task
-from agentlib.offline import PRICE
+from agentlib.offline import PRICE, scenario
 from agentlib.recording import record
 from agentlib.settings import Settings
 
@@ -93,6 +93,7 @@ def main() -> None:
     )
     path = project.root() / "data" / "recordings" / "month_end.json"
     path.parent.mkdir(exist_ok=True)
+    run_task(QUESTION, client=scenario("answers"))  # so that nothing is left to be imported while the clock runs
     tape = record(model, path, about=ABOUT)
     summary = run_task(QUESTION, limits=PROFILES["relaxed"], client=tape, on_event=tape.on_event)["summary"]
     service.shutdown()

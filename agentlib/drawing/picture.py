@@ -44,7 +44,9 @@ def png(picture: Bars | Grid) -> bytes:
         figure.suptitle(_safe(picture.title), x=0.02, ha="left", size=18)
         handles = _bars(figure, picture) if isinstance(picture, Bars) else _grid(figure, picture)
         if handles:
-            figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), frameon=False, fontsize=13)
+            figure.legend(
+                handles=handles, loc="outside lower left", ncols=_in_a_row(handles), frameon=False, fontsize=13
+            )
         out = io.BytesIO()
         figure.savefig(out, format="png", dpi=DPI, metadata={"Software": None})
     return out.getvalue()
@@ -101,6 +103,12 @@ def _grid(figure: Figure, picture: Grid) -> list[Any]:
     axes.set(xlim=(0, len(picture.x)), ylim=(0, len(picture.y)), xlabel=picture.x_label, ylabel=picture.y_label)
     axes.spines[:].set_visible(False)
     return _patches(picture.legend)
+
+
+def _in_a_row(handles: Sequence[Any]) -> int:
+    """How many entries of the legend fit into one row of it, in rows of equal length."""
+    rows = -(-sum(columns(handle.get_label()) + 8 for handle in handles) // 88)
+    return -(-len(handles) // rows)
 
 
 def _patches(legend: Sequence[tuple[str, str]]) -> list[Any]:

@@ -112,7 +112,7 @@ class _Microphone(httpx2.AsyncBaseTransport):
             self._reel.keep(self._clock.now() - began, cut=True)
             raise
         seconds, wait = self._clock.now() - began, retry_after(response.headers)
-        headers = {} if wait is None else {"retry-after": f"{wait:f}"}
+        headers = {} if wait is None else {"retry-after": f"{wait:f}".rstrip("0").rstrip(".")}
         kept = {
             "headers": headers,
             "max_tokens": longest(json.loads(request.content)),

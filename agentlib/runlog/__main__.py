@@ -82,10 +82,11 @@ def _cell(value: str | float | None, form: str = "") -> str:
 
 
 def _parser(arguments: Sequence[str] | None) -> argparse.ArgumentParser:
-    """The command line. The language is read first, so that the help is in it too."""
+    """The command line. The language is read first, so that the help is in it too; without one, it stays as it is."""
     first = argparse.ArgumentParser(add_help=False)
     first.add_argument("--lang", choices=languages())
-    use_language(first.parse_known_args(arguments)[0].lang)
+    if lang := first.parse_known_args(arguments)[0].lang:
+        use_language(lang)
     parser = argparse.ArgumentParser(prog="python -m agentlib.runlog", description=text("runlog.description"))
     parser.add_argument("file", nargs="?", help=text("runlog.help_file", file=shown(RunLog().path)))
     parser.add_argument("--by", choices=COLUMNS, default="day", help=text("runlog.help_by"))
