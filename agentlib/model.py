@@ -261,6 +261,9 @@ def tokens(payload: Mapping[str, Any]) -> Tokens | None:
     asked, answered = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
     if asked is None or answered is None:
         return None
+    total = _count(usage.get("total_tokens"))
+    if total is not None:
+        answered = max(answered, total - asked)  # some services count reasoning in the total alone
     details = usage.get("prompt_tokens_details")
     cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
     return Tokens(asked, answered, min(cached or 0, asked))

@@ -415,6 +415,15 @@ def test_a_usage_that_cannot_be_is_no_usage(usage: Any) -> None:
     assert (counted["input_tokens"], counted["output_tokens"]) == (0, 0)
 
 
+@pytest.mark.parametrize(
+    ("total", "counted"), [(135, 103), (41, 9), (40, 9), (0, 9), (None, 9), ("135", 9), (float("nan"), 9), (10**30, 9)]
+)
+def test_reasoning_that_only_the_total_counts_is_paid_for(total: Any, counted: int) -> None:
+    usage = {"prompt_tokens": 32, "completion_tokens": 9, "total_tokens": total}
+    used = ask(says(text(usage=usage)))[0]["summary"]["usage"]
+    assert (used["output_tokens"], used["usd"]) == (counted, (32 + 10 * counted) / 1_000_000)
+
+
 def test_cached_input_has_its_own_price() -> None:
     usage = {"prompt_tokens": 1000, "completion_tokens": 0, "prompt_tokens_details": {"cached_tokens": 400}}
     assert ask(says(text(usage=usage)))[0]["summary"]["usage"]["usd"] == 0.00064

@@ -81,7 +81,7 @@ def _kept_short(body: Any, recorded: int | None, now: int | None) -> Any:
     counted = tokens(body) if isinstance(body, dict) else None
     if not (counted and recorded and now and now < min(recorded, counted.output)):
         return body
-    cut = {**body, "usage": {**body["usage"], "completion_tokens": now}}
+    cut = {**body, "usage": {**body["usage"], "completion_tokens": now, "total_tokens": counted.input + now}}
     match body.get("choices"):
         case [dict(first), *others]:
             cut["choices"] = [{**first, "finish_reason": "length"}, *others]
