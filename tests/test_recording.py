@@ -330,12 +330,13 @@ CHANGES: list[tuple[str, Callable[[dict[str, Any]], None]]] = [
     *(("BAD_REPLY", put(reply, "replies", 1)) for reply in (None, {}, [], "x")),
     *(("BAD_REPLY", drop("replies", 1, name)) for name in ("seconds", "headers", "body", "max_tokens")),
     *(("BAD_REPLY", put(seconds, "replies", 1, "seconds")) for seconds in (-1, float("nan"), float("inf"), "1", True)),
+    ("BAD_REPLY", put(10**400, "replies", 1, "seconds")),
     *(("BAD_REPLY", put(status, "replies", 1, "status")) for status in ("200", None, 99, 100_000)),
     *(
         ("BAD_REPLY", put(error, "replies", 1, "broken"))
         for error in ("AsyncClient", "__name__", "", None, "ValueError")
     ),
-    ("BAD_REPLY", put("soon", "replies", 0, "headers", "retry-after")),
+    *(("BAD_REPLY", put(wait, "replies", 0, "headers", "retry-after")) for wait in ("soon", 10**400)),
 ]
 
 

@@ -70,7 +70,7 @@ def _line(file: Path, number: int, reply: Any) -> Line:
         body = _a((dict, str), reply["body"])
         headers = {name: f"{float(value):f}" for name, value in reply["headers"].items() if name == "retry-after"}
         allowed = reply["max_tokens"] and _a(int, reply["max_tokens"])
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         raise RecordingError("BAD_REPLY", file, number=number) from None
     whole = Scripted(status=status, seconds=seconds, headers=headers, body=_written(body))
     return lambda request: replace(whole, body=_written(_kept_short(body, allowed, longest(request))))
