@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Mapping
+from decimal import DefaultContext, localcontext
 from typing import TYPE_CHECKING
 
 from .guard import Guard
@@ -69,8 +69,13 @@ async def run_tool(guard: Guard, call: Call, toolbox: Mapping[str, Tool]) -> Too
     guard.journal.used.tool_calls += 1
     tool = toolbox.get(call.name)
     apart = InChild(tool, call.arguments) if tool and tool.isolated and HAS_THREADS else None
+
+    def here() -> ToolResult:
+        with localcontext(DefaultContext):  # the run's own sums round upwards, those of a tool do not
+            return execute_tool(call.name, call.arguments, toolbox)
+
     try:
-        work = in_thread(apart.run if apart else lambda: execute_tool(call.name, call.arguments, toolbox))
+        work = in_thread(apart.run if apart else here)
         outcome = await finish(clock, work, left, guard.halted)
     except RuntimeError as problem:
         return failed(problem)
@@ -102,8 +107,8 @@ class InChild:
 
     def __init__(self, tool: Tool, arguments: str) -> None:
         self.tool, self.arguments = tool, arguments
-        self._lock, self._killed = threading.Lock(), False
         self._child: Child | None = None
+        self._killed = False
 
     def run(self) -> ToolResult:
         """Start the process and wait for its result."""
@@ -114,18 +119,14 @@ class InChild:
         except ArgumentsError as problem:
             return error("INVALID_ARGUMENTS", str(problem))
         try:
-            with self._lock:
-                if self._killed:
-                    return error("TOOL_TIMEOUT", text("loop.tool_not_run"))
-                self._child = start(self.tool, arguments)
-        except (OSError, ValueError) as problem:
-            return error("TOOL_FAILED", str(problem)) if isinstance(problem, ValueError) else failed(problem)
-        with self._child:
-            return self._child.result()
+            with start(self.tool, arguments) as self._child:
+                # Either this sees that it was killed meanwhile, or kill() sees the child: no lock is needed.
+                return error("TOOL_TIMEOUT", text("loop.tool_not_run")) if self._killed else self._child.result()
+        except ValueError as problem:
+            return error("TOOL_FAILED", str(problem))
 
     def kill(self) -> None:
-        """End the process if there is one, and let none begin."""
-        with self._lock:
-            self._killed = True
-            if self._child and self._child.poll() is None:
-                self._child.kill()
+        """End the process if there is one, and let none go on."""
+        self._killed = True
+        if self._child and self._child.poll() is None:
+            self._child.kill()

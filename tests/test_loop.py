@@ -438,6 +438,11 @@ def test_whatever_json_can_carry_comes_back(value: Any) -> None:
     assert result["summary"]["tool_results"][0]["result"]["data"] == {"value": value}
 
 
+def test_the_sums_of_a_tool_round_as_ever() -> None:
+    result = run(tool_call(), answer("x"), toolbox=tools(lambda relative_path: str(Decimal(2) / Decimal(3))))
+    assert result["summary"]["tool_results"][0]["result"]["data"] == {"value": f"0.{'6' * 27}7"}
+
+
 def test_a_tool_that_prints_and_forks(capfd: pytest.CaptureFixture[str]) -> None:
     result = run(tool_call(), answer("x"), toolbox=tools(lambda relative_path: print("hello")))
     assert codes(result) == ["ok"]
