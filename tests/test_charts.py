@@ -290,6 +290,7 @@ def test_labels_are_cut_by_their_width() -> None:
     assert shapes.shorten("short\n name") == "short name"
     assert shapes.shorten("很长很长很长很长很长很长很长") == "很长很长很长很长很长很…"
     assert shapes.columns(shapes.shorten("x" * 50)) == 24
+    assert shapes.shorten("y" * 10**6) == "y" * 23 + "…"  # at once, however long
 
 
 @pytest.mark.parametrize(("count", "most"), [(1, 8), (8, 8), (9, 8), (100, 20), (1000, 7)])

@@ -111,6 +111,7 @@ def shorten(label: str, most: int = 24) -> str:
     label = " ".join(label.split())
     if columns(label) <= most:
         return label
+    label = label[:most]  # no character is narrower than a column
     while columns(label) > most - 1:
         label = label[:-1]
     return label.rstrip() + "…"
