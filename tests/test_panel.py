@@ -674,6 +674,18 @@ def test_text_from_models_tools_and_people_is_escaped() -> None:
     assert shown.count("&lt;img") >= 5
 
 
+def test_arguments_of_any_shape_are_a_line_of_the_log() -> None:
+    async def work() -> RunModel:
+        model = RunModel()
+        model.start(client=scripted(tool_call(arguments="[" * 100_000), answer("42")))
+        await model.finished()
+        return model
+
+    model = in_a_loop(work)
+    assert (model.reason, model.error) == ("done", "")
+    assert len(model.log[1].text) < 250
+
+
 def test_the_newest_panel_wins_and_nothing_is_left_of_the_older() -> None:
     async def work() -> tuple[RunModel, RunModel]:
         older = run_panel(pace=0.1)

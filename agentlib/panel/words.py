@@ -36,7 +36,7 @@ def call(tool: str, arguments: str) -> str:
     """A tool call as a person writes it: ``analyze_csv(sales.csv)``."""
     try:
         values = json.loads(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         values = None
     inside = ", ".join(str(v) for v in values.values()) if isinstance(values, dict) else str(arguments)
     return f"{tool}({short(inside, 60)})"
