@@ -21,10 +21,14 @@ REQUIRED = ("DASHSCOPE_API_KEY", "MODEL_BASE_URL", "MODEL_NAME")
 MAX_TOKENS = 2048
 """The longest answer that is asked for, in tokens, when nothing else is set."""
 
-OURS = {"max_completion_tokens", "max_tokens", "messages", "model", "n", "stream", "tools"}
+MAX_TOKENS_NAMES = ("max_tokens", "max_completion_tokens")
+"""The two names that services have for the longest answer."""
+
+OURS = {*MAX_TOKENS_NAMES, "messages", "model", "n", "stream", "tools"}
 """Fields of a request that no setting may replace: the quote of a call, and what can be read, hang on them."""
 
 _MILLION = Decimal(1_000_000)
+_MOST = 10**12
 _KEY = re.compile(r"[\x21-\x7e]+")
 
 
@@ -39,6 +43,10 @@ class Price:
     input: Decimal
     output: Decimal
     cached: Decimal | None = None
+
+    def __post_init__(self) -> None:
+        if self.cached is not None and self.cached > self.input:  # a quote takes all input to be fresh
+            raise SettingsError(text("settings.cached_price"))
 
     def cost(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> Decimal:
         """What a call costs, exactly. Output holds the reasoning tokens, input the cached ones."""
@@ -95,7 +103,7 @@ def load_settings(base_url: str | None = None) -> Settings:
         api_key=key,
         price=_price(values, model, url),
         max_tokens=int(_number(values, "MODEL_MAX_TOKENS", whole=True) or MAX_TOKENS),
-        max_tokens_name=values.get("MODEL_MAX_TOKENS_NAME") or "max_tokens",
+        max_tokens_name=_max_tokens_name(values),
         extra=_extra(values),
     )
 
@@ -121,6 +129,15 @@ def _values() -> dict[str, str]:
     return {name: value.strip() for name, value in {**found, **here}.items() if value is not None}
 
 
+def _max_tokens_name(values: Mapping[str, str]) -> str:
+    """By any other name, a service would not know the field, and the longest answer would have no limit."""
+    name = values.get("MODEL_MAX_TOKENS_NAME") or MAX_TOKENS_NAMES[0]
+    if name not in MAX_TOKENS_NAMES:
+        known = ", ".join(MAX_TOKENS_NAMES)
+        raise SettingsError(text("settings.bad_choice", name="MODEL_MAX_TOKENS_NAME", value=name, choices=known))
+    return name
+
+
 def _number(values: Mapping[str, str], name: str, whole: bool = False) -> Decimal | None:
     written = values.get(name)
     if not written:
@@ -129,18 +146,21 @@ def _number(values: Mapping[str, str], name: str, whole: bool = False) -> Decima
         number = Decimal(written)
     except InvalidOperation:
         number = Decimal("NaN")
-    if not number.is_finite() or number < 0 or (whole and (number != int(number) or number < 1)):
+    if not number.is_finite() or not 0 <= number < _MOST:
         raise SettingsError(text("settings.bad_number", name=name, value=written))
+    if whole and (number != int(number) or number < 1):
+        raise SettingsError(text("settings.bad_whole", name=name, value=written))
     return number
 
 
 def _price(values: Mapping[str, str], model: str, url: str) -> Price | None:
     asked, answered = _number(values, "MODEL_PRICE_INPUT"), _number(values, "MODEL_PRICE_OUTPUT")
-    if asked is None and answered is None:
+    cached = _number(values, "MODEL_PRICE_CACHED_INPUT")
+    if asked is None and answered is None and cached is None:
         return look_up_price(model, url)
     if asked is None or answered is None:
         raise SettingsError(text("settings.half_price"))
-    return Price(asked, answered, _number(values, "MODEL_PRICE_CACHED_INPUT"))
+    return Price(asked, answered, cached)
 
 
 def look_up_price(model: str, url: str) -> Price | None:

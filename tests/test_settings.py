@@ -147,8 +147,10 @@ def test_an_address_that_no_client_takes(url: str, env: Write) -> None:
 
 
 WRONG = {
-    "MODEL_PRICE_INPUT": ["-1", "nan", "inf", "cheap", "1,5"],
-    "MODEL_MAX_TOKENS": ["0", "-5", "1.5", "many", "inf"],
+    "MODEL_PRICE_INPUT": ["-1", "nan", "inf", "cheap", "1,5", "1e999999"],
+    "MODEL_PRICE_CACHED_INPUT": ["-1", "cheap", "1.1"],
+    "MODEL_MAX_TOKENS": ["0", "-5", "1.5", "many", "inf", "1e999999"],
+    "MODEL_MAX_TOKENS_NAME": ["max_output_tokens", "messages", "n", "5"],
     "MODEL_ENABLE_THINKING": ["maybe", "0"],
     "MODEL_EXTRA_BODY": [
         "5",
@@ -181,8 +183,9 @@ def test_prices_of_ones_own(env: Write) -> None:
 
 
 def test_half_a_price_is_none(env: Write) -> None:
-    env(FILES["plain"] + REST, MODEL_PRICE_INPUT="0.4")
-    assert "MODEL_PRICE_OUTPUT" in run_task("?")["warnings"][0]
+    for name in ("MODEL_PRICE_INPUT", "MODEL_PRICE_CACHED_INPUT"):
+        env(FILES["plain"] + REST, **{name: "0.4"})
+        assert "MODEL_PRICE_OUTPUT" in run_task("?")["warnings"][0]
 
 
 def test_the_list_price_is_looked_up_and_what_is_unknown_stays_unknown(env: Write) -> None:
