@@ -40,7 +40,7 @@ class Child(subprocess.Popen[bytes]):
         if sys.platform == "win32":
             subprocess.run(["taskkill", "/F", "/T", "/PID", str(self.pid)], capture_output=True, check=False)
         else:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):  # macOS forbids it for a process that has just ended
                 os.killpg(self.pid, signal.SIGKILL)
 
     def __exit__(self, *exception: Any) -> None:

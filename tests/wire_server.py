@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import socketserver
 import struct
@@ -16,6 +17,7 @@ from openai import AsyncOpenAI
 from agentlib.model import Model
 from agentlib.settings import Price, Settings
 
+os.environ.setdefault("NO_PROXY", "127.0.0.1")
 KEY = "sk-test-0123456789abcdef"
 PRICE = Price(Decimal(1), Decimal(10), Decimal("0.1"))
 
