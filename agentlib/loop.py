@@ -11,6 +11,7 @@ from decimal import localcontext
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from . import strictjson
 from .guard import Attempt, Guard
 from .history import SYSTEM, History, portable
 from .journal import Ended, Event, Journal, Listener, Watcher, capped
@@ -37,6 +38,10 @@ class Options:
     toolbox: Mapping[str, Tool]
     wrap_up: bool
     retries: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.retries, int):
+            raise Ended("failed:config", text("loop.bad_retries"))
 
 
 async def steps(guard: Guard, options: Options) -> str:
@@ -204,7 +209,9 @@ def begin(
         raise Ended("failed:config", text("loop.no_question"))
     question = portable(question)
     try:
-        history = History(SYSTEM, question, [tool.schema for tool in toolbox.values()])
+        if any(name != tool.name for name, tool in toolbox.items()):  # the model is told the one, and asks for it
+            raise ValueError(list(toolbox))
+        history = History(SYSTEM, question, [strictjson.copy(tool.schema) for tool in toolbox.values()])
     except (AttributeError, TypeError, ValueError):
         raise Ended("failed:config", text("loop.bad_toolbox")) from None
     try:

@@ -38,6 +38,7 @@ from agentlib.offline import (
     uncounted,
 )
 from agentlib.settings import Price
+from agentlib.tools import TOOLBOX
 from agentlib.waiting import RealClock
 
 OPEN = Limits(max_steps=20, max_seconds=100, max_usd=10)
@@ -436,6 +437,38 @@ def test_what_a_tool_does_wrong_is_an_error_for_the_model(tool: Callable[..., An
 def test_whatever_json_can_carry_comes_back(value: Any) -> None:
     result = run(tool_call(), answer("x"), toolbox=tools(lambda relative_path: value))
     assert result["summary"]["tool_results"][0]["result"]["data"] == {"value": value}
+
+
+DEEP: dict[str, Any] = {}
+for _ in range(5000):
+    DEEP = {"items": DEEP}
+
+
+@pytest.mark.parametrize(
+    "toolbox",
+    [
+        None,
+        list(TOOLBOX.values()),
+        {"analyze_csv": print},
+        {"another_name": TOOLBOX["analyze_csv"]},
+        {"print": Tool(print, "half \ud83d a character", {})},
+        {"print": Tool(print, "", {"properties": {"x": DEEP}})},
+        {"print": Tool(print, "", {"default": float("nan")})},
+    ],
+)
+def test_a_toolbox_that_cannot_be_ends_the_run_before_it_begins(toolbox: Any) -> None:
+    model = scripted(answer("x"))
+    result = run(client=model, toolbox=toolbox)
+    assert (reason(result), model.requests) == ("failed:config", [])
+    assert "toolbox" in result["warnings"][0]
+
+
+@pytest.mark.parametrize("retries", [None, "2", 2.5])
+def test_retries_that_cannot_be_end_the_run_before_it_asks(retries: Any) -> None:
+    model = scripted(http_error(500), answer("x"))
+    result = run(client=model, retries=retries)
+    assert (reason(result), model.requests) == ("failed:config", [])
+    assert "retries" in result["warnings"][0]
 
 
 def test_the_sums_of_a_tool_round_as_ever() -> None:
