@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from . import project, strictjson
 from .limits import add
@@ -30,6 +31,7 @@ OURS = {*MAX_TOKENS_NAMES, "messages", "model", "n", "stream", "tools"}
 _MILLION = Decimal(1_000_000)
 _MOST = 10**12
 _KEY = re.compile(r"[\x21-\x7e]+")
+_SECRET_IN_ADDRESS = re.compile(r"[^/?#]+(?=@)|(?<=\?).+")  # user:password@ and ?key=
 
 
 class SettingsError(ValueError):
@@ -61,7 +63,10 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to reach a model. ``repr`` leaves the key out. ``price`` None: unknown, which is not zero."""
+    """How to reach a model. ``repr`` shows neither the key nor what may be secret in the address.
+
+    ``price`` None: unknown, which is not zero.
+    """
 
     model: str
     base_url: str
@@ -70,6 +75,11 @@ class Settings:
     max_tokens: int = MAX_TOKENS
     max_tokens_name: str = "max_tokens"
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        shown = {each.name: getattr(self, each.name) for each in fields(self) if each.repr}
+        shown["base_url"] = _SECRET_IN_ADDRESS.sub("***", self.base_url)
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
 def env_file() -> Path:
@@ -94,7 +104,7 @@ def load_settings(base_url: str | None = None) -> Settings:
     key, url, model = (values.get(name, "") for name in REQUIRED)
     if needs_endpoint and not _KEY.fullmatch(key):
         raise SettingsError(text("settings.bad_key", name=REQUIRED[0]))
-    if needs_endpoint and not re.match(r"https?://[^/\s]+", url):
+    if needs_endpoint and not _is_address(url):
         raise SettingsError(text("settings.bad_url", name=REQUIRED[1]))
     url = url if base_url is None else base_url
     return Settings(
@@ -106,6 +116,14 @@ def load_settings(base_url: str | None = None) -> Settings:
         max_tokens_name=_max_tokens_name(values),
         extra=_extra(values),
     )
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and url.split() == [url]
+    except ValueError:  # half a pair of brackets, or a port that is none
+        return False
 
 
 def missing() -> list[str]:
@@ -125,7 +143,8 @@ def _values() -> dict[str, str]:
         found = dotenv_values(path, interpolate=False, encoding="utf-8-sig") if path.is_file() else {}
     except (UnicodeDecodeError, OSError) as exc:
         raise SettingsError(text("settings.unreadable", file=path.name, problem=type(exc).__name__)) from None
-    here = {name: value for name, value in os.environ.items() if value.strip()}
+    # A variable may hold bytes that are no text: they come as half characters, which nothing can be sent with.
+    here = {name: value.encode(errors="replace").decode() for name, value in os.environ.items() if value.strip()}
     return {name: value.strip() for name, value in {**found, **here}.items() if value is not None}
 
 
