@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     client, question = None, options.question
     try:
         limits = Limits(options.max_steps, options.max_seconds, options.max_usd)
-        if options.offline:
+        if options.offline is not None:
             from .offline import scenario
 
             client = scenario(options.offline)

@@ -76,6 +76,7 @@ WRONG_USE = [
     ["--bogus"],
     ["one", "two"],
     ["--offline", "nosuch"],
+    ["--offline", "", "?"],
     ["--lang", "xx", "?"],
     ["--max-steps", "2.5", "?"],
     ["--max-steps", "-1", "?"],
