@@ -764,3 +764,21 @@ def test_the_chart_of_the_finished_run_or_a_sentence_instead(fails: bool, monkey
 
     chart = in_a_loop(work)
     assert ("no pencils &lt;here&gt;" in chart) if fails else ('alt="' in chart)
+
+
+# The run log
+
+
+def test_every_run_of_the_panel_is_written_down(tmp_path: Any) -> None:
+    from agentlib import RunLog
+
+    async def work() -> None:
+        with RunLog(tmp_path / "runs.db") as log:
+            model = RunModel(runlog=log, max_steps=2)
+            for _ in range(2):
+                assert model.start(client=runaway())
+                await model.finished()
+            assert log.flush()
+            assert [row["stop_reason"] for row in log.runs()] == ["stopped:steps", "stopped:steps"]
+
+    in_a_loop(work)

@@ -11,7 +11,7 @@ from typing import Any
 
 import traitlets as t
 
-from ..journal import Event
+from ..journal import Event, Listener
 from ..loop import events
 from ..messages import text
 from ..results import TaskResult
@@ -33,6 +33,7 @@ class RunModel(LimitsModel):
 
     ``start`` begins a run and returns at once; ``stop`` ends it with the partial result (the kernel's interrupt
     does not reach a task); ``await finished()`` gives its TaskResult. All that goes wrong is said in ``error``.
+    With ``runlog=RunLog(...)`` every run is written down.
     """
 
     question = t.Unicode()
@@ -46,8 +47,14 @@ class RunModel(LimitsModel):
     ending = t.Unicode(help="why the run ended, in one sentence")
     result = t.Any(None, help="the TaskResult, None before the end")
 
-    def __init__(self, events: Callable[..., AsyncIterator[Event]] = events, **traits: Any) -> None:
+    def __init__(
+        self,
+        events: Callable[..., AsyncIterator[Event]] = events,
+        runlog: Listener | None = None,
+        **traits: Any,
+    ) -> None:
         super().__init__(**traits)
+        self.runlog = runlog
         self.question = self.question or text("offline.question")
         self._events = events
         self._loop = _running_loop()
@@ -125,8 +132,13 @@ class RunModel(LimitsModel):
             from ..offline import scenario
 
             client = scenario(self.scenario, clock=RealClock(), pace=self.pace)
-        options = {"limits": lambda: self.limits, "stop": lambda: self.status == "stopping", "client": client}
-        return self._events(self.question, **options)
+        return self._events(
+            self.question,
+            limits=lambda: self.limits,
+            stop=lambda: self.status == "stopping",
+            client=client,
+            runlog=self.runlog,
+        )
 
     def _spawn(self, source: AsyncIterator[Event]) -> None:
         self._task = asyncio.ensure_future(self._run(source))
