@@ -9,6 +9,8 @@ Code = str
 
 
 class ToolError(TypedDict):
+    """Why a tool gave nothing: a code for programs, a sentence for people."""
+
     code: Code
     message: str
 
