@@ -62,8 +62,12 @@ class History:
         return len(body) if self._counted is None else self._counted + self._since
 
     def counted(self, input_tokens: int) -> None:
-        """The model's own count of the request that was just answered."""
-        self._counted, self._since = input_tokens, 0
+        """The model's own count of the request that was just answered.
+
+        A history only grows: a count below an earlier one leaves something out (cached input, say), and bounds nothing.
+        """
+        if self._counted is None or input_tokens >= self._counted:
+            self._counted, self._since = input_tokens, 0
 
     def add_reply(self, content: str | None, calls: Sequence[Call], reasoning: str | None) -> list[str]:
         """Add what the model said, made fit to be sent back; returns the ids under which its calls are answered."""

@@ -424,6 +424,14 @@ def test_reasoning_that_only_the_total_counts_is_paid_for(total: Any, counted: i
     assert (used["output_tokens"], used["usd"]) == (counted, (32 + 10 * counted) / 1_000_000)
 
 
+def test_a_prompt_that_seems_to_shrink_does_not_lower_the_quote() -> None:
+    asks = says(calls(call("c"), usage=(900, 1)))
+    only_fresh_input = says(calls(call("c"), usage=(5, 1)))
+    result, _, _ = ask(asks, only_fresh_input, asks, limits=OPEN.change(max_steps=3), toolbox=toolbox(plain))
+    quotes = [e["data"]["quote_usd"] for e in result["summary"]["trace"] if e["kind"] == "step"]
+    assert quotes[2] > quotes[1]
+
+
 def test_cached_input_has_its_own_price() -> None:
     usage = {"prompt_tokens": 1000, "completion_tokens": 0, "prompt_tokens_details": {"cached_tokens": 400}}
     assert ask(says(text(usage=usage)))[0]["summary"]["usage"]["usd"] == 0.00064
