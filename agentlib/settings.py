@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
@@ -185,17 +186,24 @@ def _price(values: Mapping[str, str], model: str, url: str) -> Price | None:
 def look_up_price(model: str, url: str) -> Price | None:
     """The list price of a model as the package genai-prices knows it, else None.
 
-    Long prompts cost more with some services: the rate for a million tokens is taken, the highest tier.
+    Long prompts cost more with some services, and some hours of the day: the highest tier is taken (the rate for a
+    million tokens) and the dearest hour, for a run may last into it.
     """
     from genai_prices import Usage, calc_price
 
-    million = int(_MILLION)
+    million, now = int(_MILLION), datetime.now(UTC)
+    hours = [now + timedelta(hours=hour) for hour in range(24)]
+
+    def dearest(usage: Usage) -> tuple[Decimal, Decimal]:
+        prices = [calc_price(usage, model, provider_api_url=url, genai_request_timestamp=hour) for hour in hours]
+        return max(price.input_price for price in prices), max(price.output_price for price in prices)
+
     try:
-        usual = calc_price(Usage(input_tokens=million, output_tokens=million), model, provider_api_url=url)
-        cached = calc_price(Usage(input_tokens=million, cache_read_tokens=million), model, provider_api_url=url)
+        asked, answered = dearest(Usage(input_tokens=million, output_tokens=million))
+        cached, _ = dearest(Usage(input_tokens=million, cache_read_tokens=million))
     except LookupError:
         return None
-    return Price(usual.input_price, usual.output_price, min(usual.input_price, cached.input_price))
+    return Price(asked, answered, min(asked, cached))
 
 
 def _extra(values: Mapping[str, str]) -> dict[str, Any]:

@@ -7,11 +7,13 @@ import math
 import os
 import traceback
 from collections.abc import Callable
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from genai_prices import Usage, calc_price
 from openai import AsyncOpenAI
 from wire_server import Service, says, text
 
@@ -208,6 +210,19 @@ def test_the_list_price_is_looked_up_and_what_is_unknown_stays_unknown(env: Writ
     result = run_task("?")
     assert (reason(result), result["summary"]["usage"]["usd"]) == ("failed:config", None)
     assert "MODEL_PRICE_INPUT" in result["warnings"][0]
+
+
+def test_the_list_price_is_that_of_the_dearest_hour() -> None:
+    url, million = "https://api.deepseek.com", Usage(input_tokens=10**6)  # by this list it is cheaper at night
+    hours = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(24)]
+    listed = {
+        calc_price(million, "deepseek-chat", provider_api_url=url, genai_request_timestamp=hour).input_price
+        for hour in hours
+    }
+    price = look_up_price("deepseek-chat", url)
+    assert price is not None
+    assert price.input == max(listed)
+    assert len(listed) > 1, "no longer: look for another model whose price depends on the hour"
 
 
 def test_zero_is_a_price(env: Write) -> None:
