@@ -77,7 +77,10 @@ async def ask(guard: Guard, retries: int, last: bool) -> Reply:
                 raise Ended(fault.reason, str(fault)) from None
             await back_off(guard, fault, number)
         else:
-            return take(guard, attempt, payload, journal.clock.now() - began)
+            reply = take(guard, attempt, payload, journal.clock.now() - began)
+            if not last:
+                judge(guard, attempt, reply)
+            return reply
     raise AssertionError("a count has no end")
 
 
@@ -113,7 +116,6 @@ def take(guard: Guard, attempt: Attempt, payload: Mapping[str, Any], seconds: fl
         raise Ended(fault.reason, str(fault)) from None
     words = {"text": reply.text, "thinking": reply.thinking or None, "finish_reason": reply.finish_reason}
     journal.note("reply", journal.used.steps, **words, calls=len(reply.calls), **figures)
-    judge(guard, attempt, reply)
     return reply
 
 
@@ -137,8 +139,8 @@ def judge(guard: Guard, attempt: Attempt, reply: Reply) -> None:
 
 
 def wrapped_up(guard: Guard, reply: Reply) -> Ended:
-    """The ending after a last word: the step cap all the same, for the task was not finished."""
-    guard.journal.interim = reply.text
+    """The ending after a last word, whatever it says: the step cap all the same, for the task was not finished."""
+    guard.journal.interim = reply.text.strip() or guard.journal.interim
     done = guard.journal.used.steps
     return capped(Stop("stopped:steps", "max_steps", done, exact(done), None))
 
@@ -173,7 +175,8 @@ async def arun_task(
     ``limits``: a ``Limits``, or a callable that is asked anew at every check; ``client``: a ``Model``, a client,
     or None for the endpoint in ``.env``; ``wrap_up``: the last permitted step asks for the best answer without
     tools; ``retries``: further attempts per step after a passing fault; ``stop``: asked all the time, True ends
-    the run with ``stopped:user``. A fault in ``on_event`` or ``runlog`` becomes a warning in the result.
+    the run with ``stopped:user``. A fault in ``on_event`` or ``runlog`` becomes a warning in the result. The run
+    stands still while it calls one of these functions, so they must be quick.
     """
     clock = client.clock if isinstance(client, Model) else RealClock()
     watchers = [watcher for watcher in (on_event, runlog and runlog.on_event) if watcher]

@@ -373,6 +373,13 @@ def test_wrap_up_keeps_the_other_caps() -> None:
     assert reason(result) == "stopped:time"
 
 
+@pytest.mark.parametrize("last", [CUT, WITHHELD, REFUSED, answer(""), tool_call(says="more")])
+def test_wrap_up_ends_at_the_step_cap_whatever_the_last_word_is(last: Scripted) -> None:
+    result = run(tool_call(says="earlier"), last, limits=OPEN.change(max_steps=2), wrap_up=True)
+    assert (reason(result), result["summary"]["stop"]["limit"]) == ("stopped:steps", "max_steps")
+    assert result["summary"]["interim_text"] in {"earlier", "The total is", "So far:", "more"}
+
+
 def test_wrap_up_runs_no_tool_and_does_not_matter_where_the_answer_comes_early() -> None:
     result = run(tool_call(), tool_call(), limits=OPEN.change(max_steps=2), wrap_up=True)
     assert (reason(result), codes(result)) == ("stopped:steps", ["ok"])
