@@ -16,6 +16,7 @@ from openai import AsyncOpenAI
 
 from agentlib.model import Model
 from agentlib.settings import Price, Settings
+from agentlib.waiting import run_to_end
 
 os.environ.setdefault("NO_PROXY", "127.0.0.1")
 KEY = "sk-test-0123456789abcdef"
@@ -91,6 +92,7 @@ class Service:
         self.script, self.endless = script, endless
         self.requests: list[dict[str, Any]] = []
         self.heads: list[dict[str, str]] = []
+        self.models: list[Model] = []
         self.over = threading.Event()
         self.came = threading.Condition()
         self._listener = _Listener(("127.0.0.1", 0), Request)
@@ -117,13 +119,17 @@ class Service:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        for model in self.models:
+            if not model.client.is_closed():
+                run_to_end(model.close(), interrupt=self.over.set)
         self.over.set()
         self._listener.shutdown()
         self._listener.server_close()
 
     def model(self, price: Price | None = PRICE, max_tokens: int = 2048, **extra: Any) -> Model:
         """A real client of this service."""
-        return model_at(self.url, price, max_tokens, **extra)
+        self.models.append(model_at(self.url, price, max_tokens, **extra))
+        return self.models[-1]
 
 
 def model_at(url: str, price: Price | None = PRICE, max_tokens: int = 2048, **extra: Any) -> Model:
