@@ -137,7 +137,7 @@ def fill_runtime(folder: Path, runtime: Path) -> None:
 def fetch_wheels(folder: Path, platform: str) -> None:
     """The wheels of the lessons for the page's Python: first those named here, then what they ask for."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = {"ipython", "ipywidgets", "micropip", *asked_for(project["dependencies"])}
+    wanted = {"ipython", "ipywidgets", "micropip", "packaging", *asked_for(project["dependencies"])}
     pins = {name: line for lock in LOCKS for name, line in read_pins(lock)}
     have: set[str] = set()
     while wanted:

@@ -1,0 +1,351 @@
+"""The built site in a real Chromium: what a student without any installation would see.
+
+``make site-test`` runs these; plain ``make test`` leaves them out, since they take some minutes and need npm.
+The site is served below a path, as on most static hosts. Whatever the browser wants from any other host goes to the
+test server too, as its proxy, and is written down there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from browser import FLAGS, ROOT, command, find_chromium, key_to_change, wait_for_text
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+pytestmark = [pytest.mark.site, pytest.mark.timeout(900)]
+
+BELOW = "/some/sub/path"
+LABS = {"en": "lab", "zh": "lab-zh"}
+LESSONS = [path for lang in LABS for path in sorted((ROOT / "notebooks" / lang).glob("[0-9]*.ipynb"))]
+AS_SAVED = ("03", "04", "05", "06")
+"""Lessons whose every printed line must be the saved one; of the others it is the errors that must be the same."""
+LIVE = ".env.example"
+"""An output that names this file is about a real endpoint. Here it says that those are switched off."""
+PATIENCE = 240_000  # milliseconds; the machine may be busy with other things
+
+READY = """async () => {
+    const panel = window.jupyterapp?.shell?.currentWidget;
+    if (!panel?.sessionContext) return false;
+    await panel.context.ready;
+    await panel.sessionContext.ready;
+    return panel.sessionContext.session?.kernel?.status === 'idle';
+}"""
+RUN_CELLS = """() => {
+    const notebook = window.jupyterapp.shell.currentWidget.content;
+    window.agentlab = {};
+    (async () => {
+        for (let i = 0; i < notebook.widgets.length; i++) {
+            notebook.activeCellIndex = i;
+            notebook.deselectAll();
+            await window.jupyterapp.commands.execute('notebook:run-cell');
+            window.agentlab.spoke ||= Boolean(notebook.widgets[i].model.outputs?.length);
+        }
+        window.agentlab.done = true;
+    })();
+}"""  # one by one, as a student does: JupyterLite's "Run All" stops at a cell that is meant to fail
+NOTEBOOK = "() => window.jupyterapp.shell.currentWidget.content.model.toJSON()"
+
+
+class Host(SimpleHTTPRequestHandler):
+    """A static host below a path. Subclasses say what is special about it."""
+
+    extensions_map: ClassVar[dict[str, str]] = {
+        **SimpleHTTPRequestHandler.extensions_map,
+        ".wasm": "application/wasm",
+        ".mjs": "text/javascript",
+    }
+    headers_of_all: ClassVar[dict[str, str]] = {}
+    before: ClassVar[dict[str, bytes]] = {}
+    asked: ClassVar[list[tuple[str, int]]] = []
+    sent = 0
+
+    def translate_path(self, path: str) -> str:
+        inside = path.startswith(f"{BELOW}/")
+        return super().translate_path(path.removeprefix(BELOW)) if inside else str(Path(self.directory) / "absent")
+
+    def do_GET(self) -> None:
+        extra = next((text for name, text in self.before.items() if self.path.endswith(name)), None)
+        if extra is None:
+            return super().do_GET()
+        body = extra + Path(self.translate_path(self.path)).read_bytes()
+        self.send_response(200)
+        self.send_header("Content-Type", self.guess_type(self.path))
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        return None
+
+    def do_CONNECT(self) -> None:
+        self.send_error(502)
+
+    def send_response(self, code: int, message: str | None = None) -> None:
+        self.asked.append((self.path, code))
+        super().send_response(code, message)
+
+    def send_header(self, keyword: str, value: str) -> None:
+        if keyword == "Content-Length":
+            type(self).sent += int(value)
+        super().send_header(keyword, value)
+
+    def end_headers(self) -> None:
+        for name, value in self.headers_of_all.items():
+            super().send_header(name, value)
+        super().end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+class IsolatedHost(Host):
+    """A host that isolates the page, so that it may share memory with its worker."""
+
+    headers_of_all: ClassVar = {
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cross-Origin-Embedder-Policy": "require-corp",
+    }
+
+
+class OldBrowserHost(Host):
+    """A host whose page cannot switch stacks, as in browsers without WebAssembly's JavaScript promise integration."""
+
+    before: ClassVar = {"pyodide.mjs": b"delete WebAssembly.Suspending; delete WebAssembly.promising;\n"}
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built anew; downloads of an earlier build are used again."""
+    folder = tmp_path_factory.mktemp("site") / "_site"
+    subprocess.run([sys.executable, ROOT / "tools" / "build_site.py", "--out", folder], check=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def serve(site: Path) -> Iterator[Callable[[type[Host]], str]]:
+    servers: list[ThreadingHTTPServer] = []
+
+    def start(kind: type[Host]) -> str:
+        server = ThreadingHTTPServer(("127.0.0.1", 0), partial(kind, directory=str(site)))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_port}{BELOW}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture(scope="session")
+def url(serve: Callable[[type[Host]], str]) -> str:
+    return serve(Host)
+
+
+@pytest.fixture(scope="session")
+def browser(url: str) -> Iterator[Browser]:
+    chromium = find_chromium()
+    if not chromium:
+        pytest.fail("no Chromium was found: install one, or name it in AGENTLAB_CHROMIUM")
+    proxy = f"--proxy-server={url.removesuffix(BELOW)}"  # for all hosts but loopback
+    with sync_playwright() as playwright:
+        chosen = playwright.chromium.launch(executable_path=chromium, args=[*FLAGS, proxy])
+        yield chosen
+        chosen.close()
+
+
+@pytest.fixture(scope="session")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """One visitor, who has the site's files in the browser's cache after the first lesson."""
+    opened = browser.new_context(viewport={"width": 1200, "height": 900})
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Iterator[Page]:
+    opened = context.new_page()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Write a measured figure into pytest's report."""
+    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
+    return lambda line: reporter.write_line(f"\n  {line}") if reporter else None
+
+
+def open_lesson(page: Page, url: str, lesson: Path) -> None:
+    """Open a lesson as its link on the first page does, and wait until its kernel can run something."""
+    lang = lesson.parent.name
+    page.goto(f"{url}/{LABS[lang]}/index.html?path=notebooks/{lang}/{lesson.name}")
+    page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=PATIENCE)
+    page.wait_for_function(READY, timeout=PATIENCE)
+
+
+def run_cells(page: Page) -> list[dict[str, Any]]:
+    """Run all cells, one by one; the cells as they are then."""
+    page.evaluate(RUN_CELLS)
+    page.wait_for_function("() => window.agentlab.done", timeout=PATIENCE)
+    return list(page.evaluate(NOTEBOOK)["cells"])
+
+
+def shown(output: dict[str, Any]) -> str:
+    """What an output says in plain text. The page's kernel writes an error's class in another way."""
+    if output["output_type"] == "error":
+        name = re.sub(r"<class '(?:.*\.)?(\w+)'>", r"\1", output["ename"])
+        return f"{name}: {output['evalue']}"
+    said = output.get("text") or output["data"].get("text/plain", "")
+    return said if isinstance(said, str) else "".join(said)
+
+
+def differences(saved: list[dict[str, Any]], ran: list[dict[str, Any]], every_line: bool) -> Iterator[str]:
+    """Where a run in the page did not say what is saved."""
+    assert len(saved) == len(ran)
+    for number, (before, now) in enumerate(zip(saved, ran, strict=True)):
+        if before["cell_type"] != "code":
+            continue
+        old, new = before["outputs"], now["outputs"]
+        if not every_line:
+            old, new = ([each for each in outputs if each["output_type"] == "error"] for outputs in (old, new))
+        lines: list[Any] = ["".join(map(shown, outputs)) for outputs in (old, new)]
+        if LIVE in lines[0]:
+            lines = [re.findall(r"\w+:\w+", line)[:1] for line in lines]
+        if lines[0] != lines[1] or now["execution_count"] is None:
+            yield f"cell {number}: saved {lines[0]!r}, in the page {lines[1]!r}"
+
+
+def test_the_first_page_says_what_to_click(url: str, browser: Browser, say: Callable[[str], None]) -> None:
+    visitor = browser.new_context(java_script_enabled=False)
+    page = visitor.new_page()
+    began = time.monotonic()
+    page.goto(f"{url}/")
+    page.get_by_text("Start in English").wait_for()
+    page.get_by_text("开始中文课程").wait_for()
+    took = time.monotonic() - began
+    links = [link.get_attribute("href") or "" for link in page.locator("a").all()]
+    for lesson in LESSONS:
+        assert any(link.endswith(f"path=notebooks/{lesson.parent.name}/{lesson.name}") for link in links)
+    for link in links:
+        place, path = link.split("?path=")
+        assert visitor.request.get(f"{url}/{place}").ok and visitor.request.get(f"{url}/files/{path}").ok, link
+    visitor.close()
+    say(f"first page in {took:.2f} s")
+    assert took < 5
+
+
+def test_links_between_the_lessons_lead_somewhere(site: Path) -> None:
+    files = site / "files" / "notebooks"
+    for notebook in files.rglob("*.ipynb"):
+        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+            for link in re.findall(r"\]\(([^):#]+)\)", "".join(cell["source"])) * (cell["cell_type"] == "markdown"):
+                assert (notebook.parent / link).exists(), f"{notebook.relative_to(files)} links to {link}"
+
+
+def test_seconds_to_the_first_output(url: str, browser: Browser, site: Path, say: Callable[[str], None]) -> None:
+    lesson = next(lesson for lesson in LESSONS if lesson.name.startswith("05"))
+    visitor = browser.new_context()
+    size = sum(file.stat().st_size for file in site.rglob("*") if file.is_file())
+    say(f"the site has {size / 1e6:.1f} MB")
+    for visit in ("cold", "warm"):
+        page, sent, began = visitor.new_page(), Host.sent, time.monotonic()
+        open_lesson(page, url, lesson)
+        ready = time.monotonic() - began
+        page.evaluate(RUN_CELLS)
+        page.wait_for_function("() => window.agentlab.spoke", timeout=PATIENCE)
+        took = time.monotonic() - began
+        say(f"{visit}: ready in {ready:.1f} s, first output in {took:.1f} s, {(Host.sent - sent) / 1e6:.1f} MB loaded")
+        page.close()
+    visitor.close()
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: f"{lesson.parent.name}-{lesson.stem[:2]}")
+def test_a_lesson_runs_to_its_end_as_saved(lesson: Path, url: str, page: Page, context: BrowserContext) -> None:
+    open_lesson(page, url, lesson)
+    context.set_offline(True)  # all that a lesson needs was loaded with it
+    try:
+        ran = run_cells(page)
+    finally:
+        context.set_offline(False)
+    saved = json.loads(lesson.read_text(encoding="utf-8"))["cells"]
+    assert not list(differences(saved, ran, lesson.name.startswith(AS_SAVED)))
+
+
+@pytest.mark.parametrize("kind", [IsolatedHost, OldBrowserHost])
+def test_other_hosts_and_browsers_do_as_well(
+    kind: type[Host], serve: Callable[[type[Host]], str], browser: Browser
+) -> None:
+    lesson = next(lesson for lesson in LESSONS if lesson.name.startswith("05"))
+    visitor = browser.new_context()
+    page = visitor.new_page()
+    open_lesson(page, serve(kind), lesson)
+    assert page.evaluate("() => crossOriginIsolated") == (kind is IsolatedHost)
+    ran = run_cells(page)
+    visitor.close()
+    assert not list(differences(json.loads(lesson.read_text(encoding="utf-8"))["cells"], ran, True))
+
+
+@pytest.mark.parametrize("lang", LABS)
+def test_slider_and_stop_of_lesson_06(lang: str, url: str, page: Page, say: Callable[[str], None]) -> None:
+    open_lesson(page, url, next((ROOT / "notebooks" / lang).glob("06*.ipynb")))
+    run_cells(page)
+    panel, steps = ".al-RunPanel", ".al-RunPanel .al-bar > span:nth-of-type(2)"
+
+    def press(selector: str) -> None:
+        page.locator(f"{panel} {selector}").first.focus()
+        page.keyboard.press("Space")
+
+    page.locator(panel).first.scroll_into_view_if_needed()
+    press(".al-profile button:nth-of-type(3)")  # relaxed: twelve steps
+    press(".al-scenario button:nth-of-type(4)")  # slow
+    press(".al-start")
+    wait_for_text(page, steps, "1 / 12", 60)
+    page.locator(f"{panel} .al-max_steps .noUi-handle").first.focus()
+    took = key_to_change(page, "ArrowLeft", steps)
+    wait_for_text(page, steps, "1 / 11", 60)
+    press(".al-stop")
+    wait_for_text(page, f"{panel} .al-ending", "stopped:user", 60)
+    say(f"{lang}: key to change of the bar while a model call waits {took:.0f} ms")
+
+
+def test_the_chinese_lab_has_chinese_menus(url: str, page: Page) -> None:
+    open_lesson(page, url, next(lesson for lesson in LESSONS if lesson.parent.name == "zh"))
+    wait_for_text(page, ".lm-MenuBar-content", "文件", 60)
+
+
+def test_a_changed_lesson_can_be_had_back(url: str, browser: Browser) -> None:
+    lesson = LESSONS[0]
+    visitor = browser.new_context()
+    page = visitor.new_page()
+    open_lesson(page, url, lesson)
+    page.evaluate(
+        "() => { window.jupyterapp.shell.currentWidget.content.model.cells.get(0).sharedModel.setSource('x') }"
+    )
+    page.evaluate("async () => { await window.jupyterapp.shell.currentWidget.context.save() }")
+    path = f"notebooks/{lesson.parent.name}/{lesson.name}"
+    source = (
+        "async path => (await window.jupyterapp.serviceManager.contents.get(path)).content.cells[0].source.toString()"
+    )
+    assert page.evaluate(source, path) == "x"
+    page.evaluate("async path => { await window.jupyterapp.serviceManager.contents.delete(path) }", path)
+    command(page, "application:close-all")
+    open_lesson(page, url, lesson)
+    assert page.evaluate(source, path) != "x"
+    visitor.close()
+
+
+def test_nothing_was_asked_of_another_host() -> None:
+    foreign = [path for path, _ in Host.asked if not path.startswith(f"{BELOW}/")]
+    assert not foreign
+    absent = [path for path, code in Host.asked if code >= 400 and "/api/" not in path]
+    assert not absent
