@@ -30,5 +30,6 @@ def command(arguments: list[str]) -> list[str]:
 
 
 if __name__ == "__main__":
+    print("Starting JupyterLab; Ctrl-C ends it. 正在启动 JupyterLab，按 Ctrl-C 结束。", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         sys.exit(subprocess.call(command(sys.argv[1:]), cwd=ROOT))
