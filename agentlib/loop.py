@@ -99,6 +99,7 @@ def take(guard: Guard, attempt: Attempt, payload: Mapping[str, Any], seconds: fl
     """A reply has arrived: pay for it first, then look at what it says."""
     journal = guard.journal
     journal.used.steps += 1
+    journal.lines.append(text("loop.line_reply", step=journal.used.steps))
     before, counted = journal.used.usd, tokens(payload)
     guard.charge(counted, attempt)
     figures = {

@@ -39,7 +39,7 @@ async def run_tools(guard: Guard, reply: Reply, toolbox: Mapping[str, Tool]) -> 
         seconds = round(journal.clock.now() - began, 3)
         journal.note("tool_result", step, id=call_id, tool=call.name, result=result, seconds=seconds)
         done.append(f"{shortened(call.name)}({shortened(call.arguments)}) → {code_of(result)}")
-    journal.lines.append(text("loop.line", step=step, tools="; ".join(done)))
+    journal.lines[-1] = text("loop.line", step=step, tools="; ".join(done))
 
 
 def shortened(words: str) -> str:
