@@ -9,7 +9,7 @@ BIN    := .venv/bin
 READY  := .venv/agent-lab.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test lint unit lessons-test notebooks notebooks-check rhythm bench site site-test requirements clean
+.PHONY: help setup lab test lint unit lessons-test notebooks notebooks-check rhythm bench site site-test hub-test requirements clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -53,6 +53,9 @@ site: $(READY)  ## the lessons as a static site that runs in the browser, in _si
 
 site-test: $(READY)  ## build the site and run its lessons in Chromium: some minutes
 	$(BIN)/python -m pytest -q -m site $(TEST_ARGS)
+
+hub-test: $(READY)  ## ten simulated students on the sample JupyterHub: some minutes
+	$(BIN)/python -m pytest -q -m hub $(TEST_ARGS)
 
 requirements: $(READY)  ## pin anew what pyproject.toml allows
 	$(BIN)/python -m uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --upgrade -q \

@@ -240,6 +240,21 @@ def fill_contents(folder: Path, notebooks: Path) -> None:
         if (notebooks / part).is_dir():
             shutil.copytree(notebooks / part, folder / "notebooks" / part, ignore=own_files)
     shutil.copytree(ROOT / "data", folder / "data", ignore=own_files)
+    for notebook in folder.rglob("*.ipynb"):
+        content = whole_strings(json.loads(notebook.read_text(encoding="utf-8")))
+        notebook.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+
+
+def whole_strings(notebook: dict[str, Any]) -> dict[str, Any]:
+    """The notebook with each text in one piece. A Jupyter server joins the lines of a file; a static host does not."""
+    for cell in notebook["cells"]:
+        cell["source"] = "".join(cell["source"])
+        for output in cell.get("outputs", ()):
+            for texts in (output, output.get("data", {})):
+                for key, value in texts.items():
+                    if isinstance(value, list) and key != "traceback":
+                        texts[key] = "".join(value)
+    return notebook
 
 
 def add_chinese_lab(site: Path) -> None:
