@@ -31,7 +31,7 @@ lint: $(READY)  ## style and types
 	$(BIN)/mypy
 
 unit: $(READY)  ## the tests
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(TEST_ARGS)
+	$(BIN)/python -m pytest -q $(TEST_ARGS)
 
 lessons-test: $(READY)  ## run all lessons and compare their outputs
 	$(BIN)/python -m pytest -q --nbval -n 2 --dist loadfile notebooks
