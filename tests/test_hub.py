@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -65,6 +66,7 @@ def settings(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
         "PASSWORD": PASSWORD,
         "SPAWNER": "simple",
         "STATE": str(state),
+        "FIRST_PORT": "21000",
         "REPO": str(lessons),
         "BRANCH": branch.strip() or "HEAD",
         **dict(zip(("URL", "HUB_URL", "PROXY_URL"), urls, strict=True)),
@@ -79,7 +81,7 @@ def hub(environment: Path, settings: dict[str, str]) -> Iterator[str]:
     state, url = Path(settings["AGENT_LAB_STATE"]), settings["AGENT_LAB_URL"]
     command = [environment / "bin" / "jupyterhub", "-f", HUB / "jupyterhub_config.py"]
     with (state / "hub.log").open("w") as log:
-        process = subprocess.Popen(command, cwd=state, env=settings, stdout=log, stderr=log)
+        process = subprocess.Popen(command, cwd=state, env=settings, stdout=log, stderr=log, start_new_session=True)
         try:
             for _ in range(240):
                 try:
@@ -91,7 +93,10 @@ def hub(environment: Path, settings: dict[str, str]) -> Iterator[str]:
             yield url
         finally:
             process.terminate()  # the hub then stops the students' servers and its proxy
-            process.wait(60)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_ten_students_at_once_run_a_lesson_to_its_end(
