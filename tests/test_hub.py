@@ -117,7 +117,7 @@ def test_every_setting_is_one_that_the_hub_knows(spawner: str, environment: Path
 import sys
 from jupyterhub.app import JupyterHub
 from jupyterhub.authenticators.shared import SharedPasswordAuthenticator
-app = JupyterHub()
+app = JupyterHub.instance()
 app.load_config_file(sys.argv[1])
 classes = {JupyterHub, SharedPasswordAuthenticator, *app.classes, *app.config.JupyterHub.spawner_class.mro()}
 known = {cls.__name__: cls.class_trait_names() for cls in classes if hasattr(cls, "class_trait_names")}

@@ -262,9 +262,8 @@ def test_seconds_to_the_first_output(url: str, browser: Browser, site: Path, say
         page.evaluate(RUN_CELLS)
         page.wait_for_function("() => window.agentlab.spoke", timeout=PATIENCE)
         took = time.monotonic() - began
-        say(
-            f"{visit}: lesson shown in {ready:.1f} s, first output in {took:.1f} s, {(Host.sent - sent) / 1e6:.1f} MB loaded"
-        )
+        loaded = (Host.sent - sent) / 1e6
+        say(f"{visit}: lesson shown in {ready:.1f} s, first output in {took:.1f} s, {loaded:.1f} MB loaded")
         page.close()
     visitor.close()
 
