@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -46,6 +49,20 @@ class InlineLoop(asyncio.BaseEventLoop):
         """There is no executor."""
 
 
+@contextmanager
+def _plain_sleep() -> Iterator[None]:
+    """Let ``time.sleep`` block. In a page it may hand over to the page's own loop, which stands still here: for ever."""
+    if sys.platform != "emscripten":
+        yield
+        return
+    webloop: Any = import_module("pyodide.webloop")
+    can_switch, webloop.can_run_sync = webloop.can_run_sync, lambda: False
+    try:
+        yield
+    finally:
+        webloop.can_run_sync = can_switch
+
+
 def run_inline(work: Coroutine[Any, Any, T]) -> T:
     """Run ``work`` to its end, also inside a running loop; that loop stands still meanwhile."""
     outer = asyncio._get_running_loop()
@@ -54,7 +71,7 @@ def run_inline(work: Coroutine[Any, Any, T]) -> T:
         asyncio.tasks._leave_task(outer, task)
     asyncio._set_running_loop(None)
     try:
-        with asyncio.Runner(loop_factory=InlineLoop) as runner:
+        with _plain_sleep(), asyncio.Runner(loop_factory=InlineLoop) as runner:
             return runner.run(work)
     finally:
         asyncio._set_running_loop(outer)
