@@ -51,7 +51,7 @@ class InlineLoop(asyncio.BaseEventLoop):
 
 @contextmanager
 def _plain_sleep() -> Iterator[None]:
-    """Let ``time.sleep`` block. In a page it may hand over to the page's own loop, which stands still here: for ever."""
+    """Let ``time.sleep`` block. In a page it may hand over to the page's own loop, which stands still here."""
     if sys.platform != "emscripten":
         yield
         return
