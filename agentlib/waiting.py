@@ -9,6 +9,7 @@ import contextvars
 import sys
 import threading
 import time
+from _thread import start_new_thread
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -95,7 +96,7 @@ def in_thread(function: Callable[[], T]) -> asyncio.Future[T]:
             future.set_exception(exc)
 
     if HAS_THREADS:
-        threading.Thread(target=work, daemon=True, name="agentlib-tool").start()
+        start_new_thread(work, ())  # threading.Thread would have the event loop wait until the thread runs
     else:
         work()
     return asyncio.wrap_future(future)

@@ -24,9 +24,8 @@ from agentlib import Limits, Model, Tool, arun_task, execute_tool, run
 from agentlib.plan import PlanStep
 from agentlib.settings import Price, Settings
 
-STEPS = 201
-"""Requests per run; the n-th sends 2 n messages."""
-SHORT, LONG = slice(1, 20), slice(190, 201)
+PARTS = {"4 to 40 messages": (20, 1, 25, 0.35), "400 messages": (201, 190, 3, 0.06)}
+"""Of each: the steps of a run (the n-th sends 2 n messages), from which on they count, how many runs, the target."""
 REPEATS = 3
 ITEMS = 200_000
 
@@ -85,11 +84,11 @@ def service() -> Iterator[str]:
         process.communicate()
 
 
-async def ours(client: AsyncOpenAI, url: str) -> list[float]:
+async def ours(client: AsyncOpenAI, url: str, steps: int) -> list[float]:
     """The moments at which each request of one run of the loop leaves."""
     moments = list[float]()
     model = Model(client, Settings("m", url, "key-of-no-one", Price(Decimal("0.15"), Decimal("0.60"))))
-    limits = Limits(max_steps=STEPS, max_seconds=600, max_usd=100)
+    limits = Limits(max_steps=steps, max_seconds=600, max_usd=100)
     await arun_task(
         "Look at the file.",
         client=model,
@@ -100,12 +99,12 @@ async def ours(client: AsyncOpenAI, url: str) -> list[float]:
     return moments
 
 
-async def yardstick(client: AsyncOpenAI, url: str) -> list[float]:
+async def yardstick(client: AsyncOpenAI, url: str, steps: int) -> list[float]:
     """The same for the loop as one would write it by hand: no caps, no events, the tool run where it stands."""
     moments = list[float]()
     messages: list[Any] = [{"role": "system", "content": "Look."}, {"role": "user", "content": "Look at the file."}]
     tools: Any = [tool.schema for tool in TOOLBOX.values()]
-    for _ in range(STEPS):
+    for _ in range(steps):
         moments.append(time.perf_counter())
         reply = await client.chat.completions.create(model="m", messages=messages, tools=tools, max_tokens=2048)
         message = reply.choices[0].message
@@ -116,18 +115,19 @@ async def yardstick(client: AsyncOpenAI, url: str) -> list[float]:
     return moments
 
 
-async def steps(url: str) -> None:
-    """Both loops in turns; prints the medians and their ratio."""
+async def compare(url: str) -> None:
+    """Both loops in turns; prints the median of each, and of their ratios."""
     client = AsyncOpenAI(api_key="key-of-no-one", base_url=url, max_retries=0)
-    times: dict[str, list[list[float]]] = {"ours": [], "theirs": []}
-    for _ in range(REPEATS):
-        for name, loop in (("ours", ours), ("theirs", yardstick)):
-            moments = await loop(client, url)
-            times[name].append([b - a for a, b in pairwise(moments)])
+    for words, (steps, first, runs, wanted) in PARTS.items():
+        times: list[tuple[float, float]] = []
+        for _ in range(runs):
+            both = [await loop(client, url, steps) for loop in (ours, yardstick)]
+            mine, other = (median(b - a for a, b in pairwise(moments[first:])) * 1000 for moments in both)
+            times.append((mine, other))
+        mine, other = map(median, zip(*times, strict=True))
+        ratio = median(mine / other for mine, other in times)
+        print(f"a step at {words}: {mine:.2f} ms, SDK {other:.2f} ms: {ratio:.3f} x (wanted: {wanted} or less)")
     await client.close()
-    for words, part, wanted in (("4 to 40 messages", SHORT, 0.35), ("400 messages", LONG, 0.06)):
-        mine, other = (median(median(run[part]) for run in times[name]) * 1000 for name in ("ours", "theirs"))
-        print(f"a step at {words}: {mine:.2f} ms, SDK {other:.2f} ms: {mine / other:.3f} x (wanted: {wanted} or less)")
 
 
 def plan_items() -> None:
@@ -145,7 +145,7 @@ def plan_items() -> None:
 def main() -> None:
     """Print the figures."""
     with service() as url:
-        asyncio.run(steps(url))
+        asyncio.run(compare(url))
     plan_items()
 
 

@@ -491,15 +491,10 @@ def test_a_tool_that_prints_and_forks(capfd: pytest.CaptureFixture[str]) -> None
 
 
 def test_no_thread_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    run(answer("x"))  # the loop's own thread is there
-    start = threading.Thread.start
+    def refuses(*args: Any) -> None:
+        raise RuntimeError("can't start new thread")
 
-    def refuses(thread: threading.Thread) -> None:
-        if thread.name == "agentlib-tool":
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", refuses)
+    monkeypatch.setattr("agentlib.waiting.start_new_thread", refuses)
     result = run(tool_call(), answer("It does not work."))
     assert (reason(result), codes(result)) == ("done", ["TOOL_FAILED"])
 
