@@ -66,7 +66,8 @@ class Request(socketserver.StreamRequestHandler):
 
     def reset(self) -> None:
         """End the connection without a word, as a machine that goes down."""
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("hh" if os.name == "nt" else "ii", 1, 0))
+        at_once = struct.pack("hh" if os.name == "nt" else "ii", 1, 0)
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
         self.connection.close()
         raise HangUp
 
