@@ -67,7 +67,7 @@ def put_notebook(folder: Path, lang: str) -> None:
     write_notebook(target, choose, *cells)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     notebooks = tmp_path_factory.mktemp("notebooks")
     for lang in LANGUAGES:
@@ -78,7 +78,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     chromium = find_chromium()
     if not chromium:
@@ -119,7 +119,7 @@ class Pages:
             self.problems.append(f"a request to {url}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def pages(browser: Browser, lab: Lab) -> Iterator[Pages]:
     opened = Pages(browser, lab)
     yield opened
