@@ -5,7 +5,6 @@ Each message becomes JSON text once, when it is added, so that a step costs the 
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -41,15 +40,18 @@ class History:
     """The messages of one run, and the most tokens that they can be for the model."""
 
     def __init__(self, system: str, question: str, tools: Sequence[Mapping[str, Any]]) -> None:
-        self._messages = [_json({"role": "system", "content": system}), _json({"role": "user", "content": question})]
-        self._tools = _json(list(tools))
+        self._messages = [
+            strictjson.encode({"role": "system", "content": system}),
+            strictjson.encode({"role": "user", "content": question}),
+        ]
+        self._tools = strictjson.encode(list(tools))
         self._ids: set[str] = set()
         self._counted: int | None = None
         self._since = 0
 
     def body(self, fields: Mapping[str, Any], with_tools: bool = True) -> bytes:
         """The body of the next request; ``fields`` are the model's name, the length of the answer and the like."""
-        head = _json(dict(fields))[:-1]
+        head = strictjson.encode(dict(fields))[:-1]
         tools = f', "tools": {self._tools}' if with_tools and self._tools != "[]" else ""
         return f'{head}{tools}, "messages": [{", ".join(self._messages)}]}}'.encode()
 
@@ -88,7 +90,7 @@ class History:
         self._add({"role": "user", "content": words})
 
     def _add(self, message: dict[str, Any]) -> None:
-        written = _json(message)
+        written = strictjson.encode(message)
         self._messages.append(written)
         self._since += len(written.encode()) + 2
 
@@ -125,11 +127,13 @@ def _object_text(arguments: str) -> str:
 
 def for_model(result: ToolResult) -> str:
     """A tool result as JSON text that is never too long; where something was cut, it says so."""
-    whole = _json(result)
+    whole = strictjson.encode(result)
     if len(whole) <= MAX_RESULT_CHARS:
         return whole
     for most in (1000, 300, 100, 30, 10, 3, 1, 0):
-        short = _json({**_shorten(dict(result), most), "cut": text("loop.result_cut", chars=len(whole), most=most)})
+        short = strictjson.encode(
+            {**_shorten(dict(result), most), "cut": text("loop.result_cut", chars=len(whole), most=most)}
+        )
         if len(short) <= MAX_RESULT_CHARS:
             break
     return short
@@ -157,7 +161,3 @@ def portable(value: Any, secret: str = "") -> Any:
     if isinstance(value, dict):
         return {portable(key, secret): portable(item, secret) for key, item in value.items()}
     return [portable(item, secret) for item in value] if isinstance(value, list) else value
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -15,7 +15,7 @@ MAX_DEPTH = 100
 def parse(text: str) -> Any:
     """The value of a JSON text. Raises ``ValueError`` for anything that is not strict JSON."""
     try:
-        return copy(json.loads(text, object_pairs_hook=_object))
+        return copy(_decode(text))
     except RecursionError:
         raise _too_deep() from None
 
@@ -23,9 +23,9 @@ def parse(text: str) -> Any:
 def copy(value: Any) -> Any:
     """The value as it arrives after a trip through JSON. Raises ``ValueError`` if JSON cannot carry it."""
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text = encode(value)
         text.encode("utf-8")
-        result = json.loads(text, object_pairs_hook=_object)
+        result = _decode(text)
     except RecursionError:
         raise _too_deep() from None
     except UnicodeEncodeError:
@@ -43,6 +43,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
         raise ValueError(message("tools.json_twice", key=repr(twice[:60])))
     return result
+
+
+encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+"""A value as JSON text. Raises ``ValueError`` for NaN and infinity, ``TypeError`` for what JSON does not know."""
+
+_decode = json.JSONDecoder(object_pairs_hook=_object).decode
 
 
 def _too_deep() -> ValueError:

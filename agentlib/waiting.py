@@ -6,11 +6,14 @@ import asyncio
 import concurrent.futures
 import contextlib
 import contextvars
+import os
 import sys
 import threading
 import time
 from _thread import start_new_thread
 from collections.abc import Callable, Coroutine
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, Literal, Protocol, TypeVar
 
 from .inline import run_inline
@@ -51,7 +54,20 @@ class RealClock:
 
     async def wait(self, task: asyncio.Future[Any], seconds: float) -> None:
         """Return when the task is done or the time is over."""
-        await asyncio.wait({task}, timeout=seconds)
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[None] = loop.create_future()
+
+        def wake(_: object = None) -> None:
+            if not over.done():
+                over.set_result(None)
+
+        timer = loop.call_later(seconds, wake)
+        task.add_done_callback(wake)
+        try:
+            await over
+        finally:
+            timer.cancel()
+            task.remove_done_callback(wake)
 
 
 async def finish(
@@ -84,22 +100,46 @@ def in_thread(function: Callable[[], T]) -> asyncio.Future[T]:
 
     Raises ``RuntimeError`` when the system has no thread left.
     """
-    future: concurrent.futures.Future[T] = concurrent.futures.Future()
-    context = contextvars.copy_context()
+    loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+    future: asyncio.Future[T] = loop.create_future()
 
     def work() -> None:
-        if not future.set_running_or_notify_cancel():
-            return
         try:
-            future.set_result(context.run(function))
+            settle = partial(future.set_result, context.run(function))
         except BaseException as exc:
-            future.set_exception(exc)
+            settle = partial(future.set_exception, exc)
+        with contextlib.suppress(RuntimeError):  # the event loop is over, and with it whoever waited
+            loop.call_soon_threadsafe(lambda: future.done() or settle())
 
     if HAS_THREADS:
-        start_new_thread(work, ())  # threading.Thread would have the event loop wait until the thread runs
+        _hand_over(work)
     else:
         work()
-    return asyncio.wrap_future(future)
+    return future
+
+
+_idle: list[SimpleQueue[Callable[[], None]]] = []
+"""The inboxes of the threads that have nothing to do. One that hangs is not among them, and holds no other up."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)  # a forked process has none of its parent's threads
+
+
+def _hand_over(work: Callable[[], None]) -> None:
+    """Have an idle thread do it, or a new one if none is idle: starting one takes as long as a quick tool."""
+    try:
+        inbox = _idle.pop()
+    except IndexError:
+        inbox = SimpleQueue()
+        start_new_thread(_serve, (inbox,))  # threading.Thread would have the event loop wait until the thread runs
+    inbox.put(work)
+
+
+def _serve(inbox: SimpleQueue[Callable[[], None]]) -> None:
+    home = os.getpid()
+    while os.getpid() == home:  # in a process that a tool forked, this thread is the only one, and has to end
+        inbox.get()()
+        _idle.append(inbox)
 
 
 def run_to_end(work: Coroutine[Any, Any, T], interrupt: Callable[[], None]) -> T:

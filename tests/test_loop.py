@@ -397,7 +397,8 @@ def raises(problem: BaseException) -> Callable[..., Any]:
 
 def forks(relative_path: str) -> str:
     """Both the parent and the child return; only the parent's answer may count."""
-    return "parent" if os.fork() else "child"
+    child = os.fork()
+    return f"parent of {child}" if child else "child"
 
 
 class Unspeakable(Exception):
@@ -487,7 +488,12 @@ def test_a_tool_that_prints_and_forks(capfd: pytest.CaptureFixture[str]) -> None
     assert codes(result) == ["ok"]
     if sys.platform == "linux":
         result = run(tool_call(), answer("x"), toolbox=tools(forks))
-        assert result["summary"]["tool_results"][0]["result"]["data"] == {"value": "parent"}
+        said, child = result["summary"]["tool_results"][0]["result"]["data"]["value"].rsplit(" ", 1)
+        assert said == "parent of"
+        end = time.monotonic() + 5
+        while not (ended := os.waitpid(int(child), os.WNOHANG)[0]) and time.monotonic() < end:
+            time.sleep(0.02)
+        assert ended, "the forked process lives on"
     assert capfd.readouterr().out == "hello\n"
 
 
@@ -495,6 +501,7 @@ def test_no_thread_left(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(*args: Any) -> None:
         raise RuntimeError("can't start new thread")
 
+    monkeypatch.setattr("agentlib.waiting._idle", [])
     monkeypatch.setattr("agentlib.waiting.start_new_thread", refuses)
     result = run(tool_call(), answer("It does not work."))
     assert (reason(result), codes(result)) == ("done", ["TOOL_FAILED"])
