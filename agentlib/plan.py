@@ -85,4 +85,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    from argparse import ArgumentParser
+
+    ArgumentParser(prog="python -m agentlib.plan", description=text("plan.description")).parse_args()
     main()

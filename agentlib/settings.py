@@ -154,7 +154,9 @@ def _max_tokens_name(values: Mapping[str, str]) -> str:
     name = values.get("MODEL_MAX_TOKENS_NAME") or MAX_TOKENS_NAMES[0]
     if name not in MAX_TOKENS_NAMES:
         known = ", ".join(MAX_TOKENS_NAMES)
-        raise SettingsError(text("settings.bad_choice", name="MODEL_MAX_TOKENS_NAME", value=name, choices=known))
+        raise SettingsError(
+            text("settings.bad_choice", name="MODEL_MAX_TOKENS_NAME", value=_shown(name), choices=known)
+        )
     return name
 
 
@@ -167,10 +169,15 @@ def _number(values: Mapping[str, str], name: str, whole: bool = False) -> Decima
     except InvalidOperation:
         number = Decimal("NaN")
     if not number.is_finite() or not 0 <= number < _MOST:
-        raise SettingsError(text("settings.bad_number", name=name, value=written))
+        raise SettingsError(text("settings.bad_number", name=name, value=_shown(written)))
     if whole and (number != int(number) or number < 1):
-        raise SettingsError(text("settings.bad_whole", name=name, value=written))
+        raise SettingsError(text("settings.bad_whole", name=name, value=_shown(written)))
     return number
+
+
+def _shown(written: str) -> str:
+    """A value as an error may show it: what is longer than a number may be a key that went to the wrong line."""
+    return written if len(written) <= 8 else f"{written[:2]}…"
 
 
 def _price(values: Mapping[str, str], model: str, url: str) -> Price | None:
@@ -217,6 +224,6 @@ def _extra(values: Mapping[str, str]) -> dict[str, Any]:
     thinking = values.get("MODEL_ENABLE_THINKING", "").lower()
     if thinking:
         if thinking not in {"true", "false"}:
-            raise SettingsError(text("settings.bad_flag", name="MODEL_ENABLE_THINKING", value=thinking))
+            raise SettingsError(text("settings.bad_flag", name="MODEL_ENABLE_THINKING", value=_shown(thinking)))
         extra["enable_thinking"] = thinking == "true"
     return extra

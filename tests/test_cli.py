@@ -228,6 +228,8 @@ def test_the_plan_as_a_command(env: dict[str, str], lang: str) -> None:
     done = command(module="agentlib.plan", env={**env, "PYTHONIOENCODING": "utf-8"})
     assert done.stdout.decode().splitlines() == LINES[lang]
     assert (done.returncode, done.stderr) == (0, b"")
+    assert command("--help", module="agentlib.plan").returncode == 0
+    assert command("default", module="agentlib.plan").returncode == 2
 
 
 def test_the_help_is_in_the_language_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -523,7 +523,7 @@ def test_the_what_if_view_redraws_at_once() -> None:
 @pytest.mark.parametrize(
     ("limits", "words"),
     [
-        (Limits(), "step 6 would be step 6"),
+        (Limits(), "5 + 1 = 6"),
         (DEMO_LIMITS["time"], "10 + 5 = 15"),
         (DEMO_LIMITS["budget"], "$0.010 + $0.005 = $0.015"),
         (DEMO_LIMITS["open"], "fits"),

@@ -185,6 +185,14 @@ def test_a_setting_that_cannot_be(name: str, value: str, env: Write) -> None:
     assert name in result["warnings"][0]
 
 
+@pytest.mark.parametrize("name", WRONG)
+def test_a_key_on_the_wrong_line_is_not_shown(name: str, env: Write) -> None:
+    env(FILES["plain"] + REST, **{"MODEL_PRICE_OUTPUT": "1", "MODEL_PRICE_INPUT": "1", name: "sk-xyz123456789abcdef"})
+    result = run_task("?")
+    assert reason(result) == "failed:config"
+    assert "sk-x" not in str(result)
+
+
 # --- prices -----------------------------------------------------------------------------------------------------------
 
 

@@ -71,7 +71,7 @@ def plan_ending(plan: Sequence[PlanStep], limits: Limits, reason: str, log: Sequ
     following = plan[len(log)]
     name = short(following["name"], 30)
     if reason == "stopped:steps":
-        return text("panel.plan_steps", name=name, next=len(log) + 1, limit=limits.max_steps)
+        return text("panel.plan_steps", name=name, used=len(log), next=len(log) + 1, limit=limits.max_steps)
     if reason == "stopped:time":
         used, ask = log[-1]["seconds"] if log else 0.0, following["seconds"]
         sums = {"used": f"{used:.9g}", "quote": f"{ask:.9g}", "total": f"{used + ask:.9g}"}
