@@ -140,6 +140,8 @@ class RunPanel(Panel):
 
     def close(self) -> None:
         """Stop the run and leave nothing behind."""
+        if self.comm is None:  # closed before; as garbage a widget closes itself again, whoever has the model now
+            return
         self.model.close()
         if RunPanel._newest is self:
             RunPanel._newest = None
