@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from ipywidgets.widgets.widget import _instances
+from jupyter_client.manager import start_new_kernel
 
 from agentlib import PROFILES, Event, Limits, use_language
 from agentlib.offline import TurnableClock, answer, costing, endless, http_error, scenario, scripted, tool_call
@@ -785,3 +786,26 @@ def test_every_run_of_the_panel_is_written_down(tmp_path: Any) -> None:
             assert [row["stop_reason"] for row in log.runs()] == ["stopped:steps", "stopped:steps"]
 
     in_a_loop(work)
+
+
+def test_a_control_moved_while_an_async_cell_runs_is_answered() -> None:
+    """A page holds back what a control has to say until the kernel is idle again; with no word of that, for ever."""
+    manager, client = start_new_kernel()
+    try:
+        make = "from ipywidgets import IntSlider; slider = IntSlider(); print(slider.comm.comm_id)"
+        said = list[str]()
+        client.execute_interactive(make, output_hook=lambda m: said.append(m["content"].get("text", "")), timeout=60)
+        client.execute("import asyncio; print('begun', flush=True); await asyncio.sleep(1)")
+        while client.get_iopub_msg(timeout=30)["msg_type"] != "stream":
+            pass
+        data = {"method": "update", "state": {"value": 3}, "buffer_paths": []}
+        moved = client.session.msg("comm_msg", {"comm_id": "".join(said).strip(), "data": data})
+        client.shell_channel.send(moved)
+        idle = False
+        while not idle:
+            message = client.get_iopub_msg(timeout=10)  # raises Empty if nothing more is said
+            about_it = message["parent_header"].get("msg_id") == moved["header"]["msg_id"]
+            idle = about_it and message["content"].get("execution_state") == "idle"
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
