@@ -577,7 +577,7 @@ def test_the_table_in_chinese_is_aligned(tmp_path: Path, capsys: pytest.CaptureF
     _, _, head, *lines, _, unfinished = capsys.readouterr().out.splitlines()
     assert head.startswith("配置档 ")
     assert {len(line) for line in lines} == {len(head.encode("gbk"))}  # two bytes for each wide character
-    assert unfinished == "未结束：0 次仍在运行，4 次中途中断"
+    assert unfinished == "未结束：0 次仍在运行，4 次意外中断"
 
 
 def test_the_table_leaves_the_language_as_it_is(runlog: RunLog, capsys: pytest.CaptureFixture[str]) -> None:
