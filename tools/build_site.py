@@ -35,6 +35,7 @@ LOCKS = (ROOT / "requirements.txt", HERE / "requirements.txt")
 LANGUAGES = {"en": "lab", "zh": "lab-zh"}  # language of the lessons -> folder of the Lab that has its menus
 RUNTIME = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip")
 KERNEL_HAS = {"widgetsnbextension", "jupyterlab-widgets"}  # stand-ins that come with the Pyodide kernel
+KEPT = (".html", ".js", ".json", ".css", ".woff2", ".png", ".ico", ".webmanifest")  # what pages are made of
 
 
 def main() -> None:
@@ -65,6 +66,7 @@ def build(out: Path, notebooks: Path) -> None:
         "--contents", "contents", "--output-dir", "built", cwd=work)  # fmt: skip
     add_chinese_lab(work / "built")
     write_landing(work / "built", notebooks)
+    keep_for_offline(work / "built")
     shutil.rmtree(out, ignore_errors=True)
     shutil.move(work / "built", out)
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
@@ -278,6 +280,17 @@ def write_landing(site: Path, notebooks: Path) -> None:
             f'        <li><a href="{link}">{html.escape(text)}</a></li>' for link, text in links.items()
         )
     (site / "index.html").write_text(page.substitute(words), encoding="utf-8")
+
+
+def keep_for_offline(site: Path) -> None:
+    """Have the site's service worker keep the site: first lessons and data, then all but what Pyodide loads anyway."""
+    worker = site / "service-worker.js"
+    files = {file.relative_to(site).as_posix(): file for file in sorted(site.rglob("*")) if file.is_file()}
+    lessons = [path for path in files if path.startswith(("files/", "api/"))]
+    rest = [path for path in files if path.endswith(KEPT) and not path.startswith(("files/", "api/", "static/"))]
+    words = {"version": digest(*files.values()), "lessons": json.dumps(lessons), "rest": json.dumps(rest)}
+    ours = Template((HERE / "offline.js").read_text(encoding="utf-8")).substitute(words)
+    worker.write_text(ours + worker.read_text(encoding="utf-8"), encoding="utf-8")
 
 
 def title(lesson: Path) -> str:
