@@ -64,6 +64,7 @@ def build(out: Path, notebooks: Path) -> None:
         shutil.copy(HERE / name, work)
     run(sys.executable, "-m", "jupyterlite_core", "build", "--apps", "lab", "--no-sourcemaps",
         "--contents", "contents", "--output-dir", "built", cwd=work)  # fmt: skip
+    choose_kernel_channel(work / "built")
     add_chinese_lab(work / "built")
     write_landing(work / "built", notebooks)
     keep_for_offline(work / "built")
@@ -257,6 +258,20 @@ def whole_strings(notebook: dict[str, Any]) -> dict[str, Any]:
                     if isinstance(value, list) and key != "traceback":
                         texts[key] = "".join(value)
     return notebook
+
+
+def choose_kernel_channel(site: Path) -> None:
+    """Let every page talk to its kernel in the way that works on every host.
+
+    On a cross-origin isolated host the kernel would use shared memory instead of the service worker, and hang there
+    after some cells (seen with jupyterlite-pyodide-kernel 0.8.6).
+    """
+    page = site / "lab" / "index.html"
+    plain, head = page.read_text(encoding="utf-8"), "<head>"
+    if plain.count(head) != 1:
+        sys.exit(f"{head} is not there once in {page.name}")
+    channel = '<script>Object.defineProperty(globalThis, "crossOriginIsolated", {value: false});</script>'
+    page.write_text(plain.replace(head, f"{head}\n    {channel}"), encoding="utf-8")
 
 
 def add_chinese_lab(site: Path) -> None:
