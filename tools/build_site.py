@@ -284,11 +284,14 @@ def add_chinese_lab(site: Path) -> None:
 
 
 def write_landing(site: Path, notebooks: Path) -> None:
-    """The first page: what to click, in both languages."""
+    """The first page: what to click, in both languages.
+
+    Each lesson has a workspace of its own: else the Lab would open all earlier lessons with it, each with a kernel.
+    """
     page = Template((HERE / "index.html").read_text(encoding="utf-8"))
     words: dict[str, str] = {}
     for language, lab in LANGUAGES.items():
-        links = {f"{lab}/index.html?path=notebooks/{language}/{lesson.name}": title(lesson)
+        links = {f"{lab}/index.html?workspace={lesson.stem}&amp;path=notebooks/{language}/{lesson.name}": title(lesson)
                  for lesson in lessons(notebooks, language)}  # fmt: skip
         words[f"start_{language}"] = next(iter(links))
         words[f"lessons_{language}"] = "\n".join(
