@@ -9,7 +9,7 @@ BIN    := .venv/bin
 READY  := .venv/agent-lab.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test lint unit lessons-test notebooks notebooks-check rhythm bench site site-test hub-test requirements clean
+.PHONY: help setup lab test lint unit lessons-test notebooks notebooks-check rhythm bench site site-test site-test-all hub-test requirements clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -51,7 +51,10 @@ bench: $(READY)  ## speed, as ratios within one run
 site: $(READY)  ## the lessons as a static site that runs in the browser, in _site; needs npm
 	$(BIN)/python tools/build_site.py
 
-site-test: $(READY)  ## build the site and run its lessons in Chromium: some minutes
+site-test: $(READY)  ## build the site, run lessons 03 to 06 of it in Chromium: three minutes
+	$(BIN)/python -m pytest -q -m "site and not full" $(TEST_ARGS)
+
+site-test-all: $(READY)  ## the same with every lesson, an older browser, other hosts: ten minutes
 	$(BIN)/python -m pytest -q -m site $(TEST_ARGS)
 
 hub-test: $(READY)  ## ten simulated students on the sample JupyterHub: some minutes

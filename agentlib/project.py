@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import tempfile
 from pathlib import Path
 
 
@@ -20,6 +22,19 @@ def root() -> Path:
         return checkout
     here = Path.cwd()
     return next((folder for folder in (here, *here.parents) if _holds_data(folder)), here)
+
+
+def databases() -> Path:
+    """The folder for SQLite files: the project's ``data``.
+
+    In a web page it is a ``data`` in the temporary folder, gone with the page: an SQLite file on the page's drive,
+    which writes whole files at a time, comes out malformed.
+    """
+    if sys.platform != "emscripten":
+        return root() / "data"
+    folder = Path(tempfile.gettempdir()) / "data"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 def _holds_data(folder: Path) -> bool:

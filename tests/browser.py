@@ -120,8 +120,17 @@ def run_all(page: Page, lab: Lab, notebook: str) -> None:
     """Open a notebook, wait for its kernel, and begin to run all cells."""
     page.goto(lab.address(notebook))
     page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
-    page.wait_for_function(READY, timeout=60_000)
+    wait_until(page, READY)
     page.evaluate("() => { window.ran = window.jupyterapp.commands.execute('notebook:run-all-cells') }")
+
+
+def wait_until(page: Page, condition: str, seconds: float = 60) -> None:
+    """Wait until an asynchronous condition holds. ``wait_for_function`` would take its promise for a yes."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(condition):
+        if time.monotonic() > end:
+            raise AssertionError(f"not in {seconds} s: {condition}")
+        page.wait_for_timeout(50)
 
 
 def wait_until_run(page: Page) -> None:

@@ -186,11 +186,27 @@ def test_make_help_names_every_goal() -> None:
     assert {line.split()[0] for line in text.splitlines()} == set(phony.split())
 
 
-@pytest.mark.skipif(not shutil.which("bash"), reason="no bash")
-def test_ci_script_is_sound() -> None:
-    subprocess.run(["bash", "-n", ".ci/run"], cwd=ROOT, check=True)
-    assert os.access(ROOT / ".ci" / "run", os.X_OK) or sys.platform == "win32"
-    assert read(".ci/run").splitlines()[-1] == "make test"
+@pytest.mark.skipif(sys.platform == "win32" or not shutil.which("bash"), reason="needs bash and the mode of files")
+@pytest.mark.parametrize(
+    ("make", "npm", "made", "ends"),
+    [
+        ("true", "true", ["test", "site-test"], 0),
+        ("true", "false", ["test"], 0),
+        ("false", "true", ["test"], 1),
+        ('[ "$1" = test ]', "true", ["test", "site-test"], 1),
+    ],
+)
+def test_ci_runs_what_the_machine_allows_and_fails_with_it(
+    tmp_path: Path, make: str, npm: str, made: list[str], ends: int
+) -> None:
+    stubs = {"make": f'echo "made $1"; {make}', "npm": npm, "fc-list": "echo Noto Sans CJK"}
+    for name in (*stubs, "chromium", "python3", "apt-get", "sudo"):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{stubs.get(name, 'true')}\n")
+        (tmp_path / name).chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run([ROOT / ".ci" / "run"], env=env, capture_output=True, text=True, check=False)
+    assert re.findall(r"^made (.*)$", done.stdout, flags=re.M) == made
+    assert (done.returncode != 0) == ends
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists() or not shutil.which("git"), reason="not a checkout")

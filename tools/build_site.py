@@ -35,6 +35,7 @@ LOCKS = (ROOT / "requirements.txt", HERE / "requirements.txt")
 LANGUAGES = {"en": "lab", "zh": "lab-zh"}  # language of the lessons -> folder of the Lab that has its menus
 RUNTIME = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip")
 KERNEL_HAS = {"widgetsnbextension", "jupyterlab-widgets"}  # stand-ins that come with the Pyodide kernel
+KEPT = (".html", ".js", ".json", ".css", ".woff2", ".png", ".ico", ".webmanifest")  # what pages are made of
 
 
 def main() -> None:
@@ -63,8 +64,10 @@ def build(out: Path, notebooks: Path) -> None:
         shutil.copy(HERE / name, work)
     run(sys.executable, "-m", "jupyterlite_core", "build", "--apps", "lab", "--no-sourcemaps",
         "--contents", "contents", "--output-dir", "built", cwd=work)  # fmt: skip
+    choose_kernel_channel(work / "built")
     add_chinese_lab(work / "built")
     write_landing(work / "built", notebooks)
+    keep_for_offline(work / "built")
     shutil.rmtree(out, ignore_errors=True)
     shutil.move(work / "built", out)
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
@@ -257,6 +260,20 @@ def whole_strings(notebook: dict[str, Any]) -> dict[str, Any]:
     return notebook
 
 
+def choose_kernel_channel(site: Path) -> None:
+    """Let every page talk to its kernel in the way that works on every host.
+
+    On a cross-origin isolated host the kernel would use shared memory instead of the service worker, and hang there
+    after some cells (seen with jupyterlite-pyodide-kernel 0.8.6).
+    """
+    page = site / "lab" / "index.html"
+    plain, head = page.read_text(encoding="utf-8"), "<head>"
+    if plain.count(head) != 1:
+        sys.exit(f"{head} is not there once in {page.name}")
+    channel = '<script>Object.defineProperty(globalThis, "crossOriginIsolated", {value: false});</script>'
+    page.write_text(plain.replace(head, f"{head}\n    {channel}"), encoding="utf-8")
+
+
 def add_chinese_lab(site: Path) -> None:
     """A second Lab with Chinese menus: the same files and the same saved work, its own settings."""
     lab = shutil.copytree(site / "lab", site / LANGUAGES["zh"])
@@ -267,17 +284,31 @@ def add_chinese_lab(site: Path) -> None:
 
 
 def write_landing(site: Path, notebooks: Path) -> None:
-    """The first page: what to click, in both languages."""
+    """The first page: what to click, in both languages.
+
+    Each lesson has a workspace of its own: else the Lab would open all earlier lessons with it, each with a kernel.
+    """
     page = Template((HERE / "index.html").read_text(encoding="utf-8"))
     words: dict[str, str] = {}
     for language, lab in LANGUAGES.items():
-        links = {f"{lab}/index.html?path=notebooks/{language}/{lesson.name}": title(lesson)
+        links = {f"{lab}/index.html?workspace={lesson.stem}&amp;path=notebooks/{language}/{lesson.name}": title(lesson)
                  for lesson in lessons(notebooks, language)}  # fmt: skip
         words[f"start_{language}"] = next(iter(links))
         words[f"lessons_{language}"] = "\n".join(
             f'        <li><a href="{link}">{html.escape(text)}</a></li>' for link, text in links.items()
         )
     (site / "index.html").write_text(page.substitute(words), encoding="utf-8")
+
+
+def keep_for_offline(site: Path) -> None:
+    """Have the site's service worker keep the site: first lessons and data, then all but what Pyodide loads anyway."""
+    worker = site / "service-worker.js"
+    files = {file.relative_to(site).as_posix(): file for file in sorted(site.rglob("*")) if file.is_file()}
+    lessons = [path for path in files if path.startswith(("files/", "api/"))]
+    rest = [path for path in files if path.endswith(KEPT) and not path.startswith(("files/", "api/", "static/"))]
+    words = {"version": digest(*files.values()), "lessons": json.dumps(lessons), "rest": json.dumps(rest)}
+    ours = Template((HERE / "offline.js").read_text(encoding="utf-8")).substitute(words)
+    worker.write_text(ours + worker.read_text(encoding="utf-8"), encoding="utf-8")
 
 
 def title(lesson: Path) -> str:

@@ -59,8 +59,9 @@ def _grid(picture: Grid) -> str:
     for y in reversed(ys):
         cells = (f'<td style="{_fill(LOOKS[picture.cells[y][x]])};min-width:16px;height:18px"></td>' for x in xs)
         rows += _tr(_td("right", escape(picture.y[y])) + "".join(cells))
-    below = escape(f"{picture.x_label}: {picture.x[xs[0]]} … {picture.x[xs[-1]]}")
-    rows += _tr("<td></td>" + _td("left", below, len(xs)))
+    named = set(every(len(xs), 12))
+    below = (_tick(picture.x[x]) if at in named else "<td></td>" for at, x in enumerate(xs))
+    rows += _tr("<td></td>" + "".join(below)) + _tr("<td></td>" + _td("right", escape(picture.x_label), len(xs)))
     return escape(picture.y_label) + _table(rows) + _legend(picture.legend)
 
 
@@ -75,6 +76,10 @@ def _tr(cells: str) -> str:
 
 def _td(align: str, content: str, span: int = 1) -> str:
     return f'<td colspan="{span}" style="text-align:{align};white-space:nowrap;padding:0 10px">{content}</td>'
+
+
+def _tick(name: str) -> str:
+    return f'<td style="text-align:center;white-space:nowrap;padding:2px 0">{escape(name)}</td>'
 
 
 def _fill(look: Look) -> str:

@@ -58,7 +58,7 @@ class RunLog:
         prompt: str | None = None,
         keep_question: bool = False,
     ) -> None:
-        self.path = Path(path) if path is not None else project.root() / "data" / "runs.db"
+        self.path = Path(path) if path is not None else project.databases() / "runs.db"
         self._labels = Labels(profile, kind, prompt, keep_question)
         self._writer = Writer(self.path)
         self._current: ContextVar[Listener | None] = ContextVar("current run", default=None)

@@ -55,7 +55,7 @@ OUTSIDE = {None: 975, "failed:model": 12, "stopped:user": 10, "died": 3}
 
 def make_runs(path: Path | None = None) -> Path:
     """The file with the two weeks, made anew if it is missing or older than this module."""
-    path = path or project.root() / "data" / "two_weeks.db"
+    path = path or project.databases() / "two_weeks.db"
     if not path.exists() or path.stat().st_mtime < Path(__file__).stat().st_mtime:
         draft = path.with_name(f"{path.stem}.{os.getpid()}.draft.db")
         draft.unlink(missing_ok=True)

@@ -124,8 +124,8 @@ class RunLogError(Exception):
 
 
 def shown(path: Path) -> str:
-    """The file's name for people: seen from the project's root, if it lies in there."""
-    full, root = path.resolve(), project.root()
+    """The file's name for people: seen from the folder above ``data``, if it lies in there."""
+    full, root = path.resolve(), project.databases().parent.resolve()
     return full.relative_to(root).as_posix() if full.is_relative_to(root) else str(path)
 
 
