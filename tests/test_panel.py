@@ -163,6 +163,29 @@ def test_each_scenario_tells_how_it_ended(name: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("lang", "sentence"),
+    [
+        ("en", "One more request would make 4, but MAX_REQUESTS = 3"),
+        ("zh", "再发一次请求就是第 4 次，而 MAX_REQUESTS=3"),
+    ],
+)
+def test_a_run_that_ends_at_its_requests_does_not_speak_of_steps(lang: str, sentence: str) -> None:
+    use_language(lang)
+
+    async def work() -> RunPanel:
+        panel = run_panel(limits=Limits(max_requests=3))
+        panel.model.start(client=scripted(http_error(503), endless(tool_call()), clock=TurnableClock()))
+        await panel.model.finished()
+        panel.close()
+        return panel
+
+    panel = in_a_loop(work)
+    assert (panel.model.reason, panel.model.progress.steps) == ("stopped:steps", 2)
+    assert sentence in panel.ending.value
+    assert "al-fired" not in panel.bars.value  # the bar of the steps has room
+
+
 def test_every_offline_scenario_has_a_name_in_the_panel() -> None:
     assert list(ENDINGS) == [name for name in RunModel.scenarios() if name != "live"]
 

@@ -13,11 +13,8 @@ from ..messages import text
 from . import words
 from .story import LogLine, Progress
 
-_SHOWN = {
-    "max_steps": ("stopped:steps", "{:g}".format),
-    "max_seconds": ("stopped:time", words.seconds),
-    "max_usd": ("stopped:budget", words.money),
-}
+_SHOWN = {"max_steps": "{:g}".format, "max_seconds": words.seconds, "max_usd": words.money}
+_CAPS = {"stopped:steps": "max_steps", "stopped:time": "max_seconds", "stopped:budget": "max_usd"}
 _MARKS = {"waiting": "…", "ok": "✓", "error": "✗"}
 _KINDS = {"model": "", "retry": "↻ ", "tool": "→ "}
 
@@ -41,17 +38,15 @@ def style() -> str:
     return f"<style>{css}</style>"
 
 
-def bars(rows: Iterable[Bar], limits: Limits, reason: str = "") -> str:
-    """The bars below each other; the one whose cap is the stop ``reason`` turns, in colour, sign and word."""
-    return "".join(_bar(row, getattr(limits, row.cap), reason) for row in rows)
+def bars(rows: Iterable[Bar], limits: Limits, fired: str = "") -> str:
+    """The bars below each other; that of the cap that ``fired`` turns, in colour, sign and word."""
+    return "".join(_bar(row, getattr(limits, row.cap), row.cap == fired) for row in rows)
 
 
-def _bar(bar: Bar, limit: float | None, reason: str) -> str:
-    own_reason, write = _SHOWN[bar.cap]
-    name, parts = text(f"panel.{bar.cap}"), bar.parts or ()
+def _bar(bar: Bar, limit: float | None, fired: bool) -> str:
+    write, name, parts = _SHOWN[bar.cap], text(f"panel.{bar.cap}"), bar.parts or ()
     so_far = text("panel.unknown") if bar.parts is None else write(sum(parts))
     figures = f"{so_far} / {text('panel.no_limit') if limit is None else write(limit)}"
-    fired = own_reason == reason
     sign, tone = (f"◀ {text('panel.fired')}", " al-fired") if fired else ("", "")
     return (
         f'<div class="al-bar{tone}"><span>{escape(name)}</span><span>{escape(figures)} <b>{escape(sign)}</b></span>'
@@ -69,13 +64,14 @@ def _pieces(bar: Bar, parts: Sequence[float], limit: float | None) -> str:
     return f'{inner}<b class="al-limit" style="left:{100 * limit / full:.2f}%"></b>'
 
 
-def run_bars(progress: Progress, limits: Limits, reason: str, stop: dict[str, Any] | None) -> str:
+def run_bars(progress: Progress, limits: Limits, stop: dict[str, Any] | None) -> str:
     """The bars of a run. What the next call may take is shown beside what is used, at a stop beyond the limit."""
-    asked = {"max_usd": progress.quote_usd or 0.0}
+    asked, fired = {"max_usd": progress.quote_usd or 0.0}, ""
     if stop:
-        asked[stop["limit"]] = stop["quote"] or 0.0
+        fired = stop["limit"]
+        asked[fired] = stop["quote"] or 0.0
     used = {"max_steps": progress.steps, "max_seconds": progress.seconds, "max_usd": progress.usd}
-    return bars([Bar(cap, _known(used[cap]), asked.get(cap, 0.0)) for cap in _SHOWN], limits, reason)
+    return bars([Bar(cap, _known(used[cap]), asked.get(cap, 0.0)) for cap in _SHOWN], limits, fired)
 
 
 def _known(used: float | None) -> Sequence[float] | None:
@@ -88,7 +84,7 @@ def plan_bars(plan: Sequence[Mapping[str, Any]], limits: Limits, reason: str, st
     for cap, key in (("max_steps", ""), ("max_seconds", "seconds"), ("max_usd", "usd")):
         sizes = [float(step.get(key, 1)) for step in plan]
         rows.append(Bar(cap, sizes[:steps], sum(sizes[steps : steps + 1]), sum(sizes[steps + 1 :])))
-    return bars(rows, limits, reason)
+    return bars(rows, limits, _CAPS.get(reason, ""))
 
 
 def log(lines: Iterable[LogLine]) -> str:

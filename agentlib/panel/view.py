@@ -105,7 +105,7 @@ class RunPanel(Panel):
         model = self.model
         summary = (model.result or {}).get("summary")
         limits = Limits(**summary["limits"]) if summary else model.limits  # a finished run keeps those it ended under
-        self.bars.value = html.run_bars(model.progress, limits, model.reason, summary and summary.get("stop"))
+        self.bars.value = html.run_bars(model.progress, limits, summary and summary.get("stop"))
         self.counter.value = html.counter(model.progress)
 
     def _draw_log(self, change: Any) -> None:

@@ -86,7 +86,8 @@ def _cap_sentence(stop: dict[str, Any]) -> str:
     if name == "max_seconds":
         return text("panel.end_time", used=seconds(used), limit=f"{limit:g}")
     if name != "max_usd":
-        return text("panel.end_steps", name=name.upper(), used=f"{used:g}", limit=f"{limit:g}", next=f"{used + 1:g}")
+        key = "panel.end_steps" if name == "max_steps" else "panel.end_requests"
+        return text(key, name=name.upper(), used=f"{used:g}", limit=f"{limit:g}", next=f"{used + 1:g}")
     if quote is None:
         return text("panel.end_budget_unknown", used=money(used), limit=money(limit))
     return text("panel.end_budget", used=money(used), limit=money(limit), quote=money(quote), total=money(used + quote))
