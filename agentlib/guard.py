@@ -94,7 +94,10 @@ class Guard:
         return attempt
 
     def _attempt(self, limits: Limits, used: Usage, with_tools: bool) -> Attempt:
-        """The next request and its quote. Its longest answer is lowered to what the budget still pays for."""
+        """The next request and its quote.
+
+        Its longest answer is lowered to what the budget still pays for.
+        """
         settings, most = self.model.settings, self.model.settings.max_tokens
         body = self.history.body(self.model.fields(most), with_tools)
         if settings.price is None:
@@ -133,7 +136,8 @@ class Guard:
         self._end_if_halted()
         limit, seconds = self.limits().max_seconds, self.journal.tick().seconds
         # The cap may have been lifted in this very moment; the run has been cut all the same.
-        raise capped(Stop("stopped:time", "max_seconds", float(seconds) if limit is None else limit, seconds, None))
+        cap = float(seconds) if limit is None else limit
+        raise capped(Stop("stopped:time", "max_seconds", cap, seconds, None))
 
     def _end_if_halted(self) -> None:
         if self.halted():

@@ -56,10 +56,10 @@ class History:
         return f'{head}{tools}, "messages": [{", ".join(self._messages)}]}}'.encode()
 
     def most_tokens(self, body: bytes) -> int:
-        """An upper bound for the prompt: what the last reply counted, and one token per byte that came since.
+        """An upper bound for the prompt: what the last reply counted, a token per byte since.
 
-        A byte-level tokenizer never makes more than one token of a byte. Before the first count it is
-        one token per byte of the whole body.
+        A byte-level tokenizer never makes more than one token of a byte. Before the
+        first count it is one token per byte of the whole body.
         """
         return len(body) if self._counted is None else self._counted + self._since
 

@@ -149,10 +149,11 @@ class Stop:
 
 
 def decide(limits: Limits, used: Usage, quote: Quote) -> Stop | None:
-    """Whether a step of at most ``quote`` may begin. The only place where a cap is compared.
+    """Whether a step of at most ``quote`` may begin. No other place compares a cap.
 
-    Returns None if it may, else the first cap that it could break, in the order steps, requests, time, money.
-    A step of unknown length may begin while any time is left: the loop cuts it at its deadline.
+    Returns None if it may, else the first cap that it could break, in the order steps,
+    requests, time, money. A step of unknown length may begin while any time is left:
+    the loop cuts it at its deadline.
     """
     checks = (
         ("stopped:steps", "max_steps", limits.max_steps, used.steps, 1),

@@ -45,7 +45,10 @@ class Options:
 
 
 async def steps(guard: Guard, options: Options) -> str:
-    """The loop: ask, run what is asked for, ask again. Returns the final answer; any other ending is raised."""
+    """The loop: ask, run what is asked for, ask again.
+
+    Returns the final answer; any other ending is raised.
+    """
     while True:
         last = options.wrap_up and guard.journal.used.steps > 0 and guard.on_last_step()
         reply = await ask(guard, options.retries, last)
@@ -57,14 +60,15 @@ async def steps(guard: Guard, options: Options) -> str:
 
 
 async def ask(guard: Guard, retries: int, last: bool) -> Reply:
-    """The model call of one step. The caps are checked before every attempt, not only the first."""
+    """The model call of one step. The caps are checked before each of its attempts."""
     journal, step = guard.journal, guard.journal.used.steps + 1
     if last:
         guard.history.add_user(text("loop.wrap_up"))
     for number in count(1):
         attempt = guard.check(with_tools=not last)
         if number == 1:
-            journal.note("step", step, quote_usd=attempt.quote_usd, max_tokens=attempt.max_tokens)
+            most = {"quote_usd": attempt.quote_usd, "max_tokens": attempt.max_tokens}
+            journal.note("step", step, **most)
         journal.used.requests += 1
         journal.note("request", step, attempt=number)
         began = journal.clock.now()

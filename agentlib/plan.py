@@ -33,9 +33,9 @@ class LogLine(TypedDict):
 def run(plan: Iterable[PlanStep], limits: LimitsSource) -> tuple[str, int, list[LogLine]]:
     """Do the steps of ``plan`` while every cap allows the next one.
 
-    Returns the stop reason, the number of steps done, and a line per step done with the sums so far.
-    ``limits`` may be a callable: it is asked anew before each step. Raises ``ValueError`` at a step whose figures are
-    unknown, negative or not finite.
+    Returns the stop reason, the number of steps done, and for each of them a line with the
+    sums so far. ``limits`` may be a callable: it is asked anew before each step. Raises
+    ``ValueError`` at a step whose figures are unknown, negative or not finite.
     """
     used, log = Usage(), list[LogLine]()
     for step in plan:
@@ -46,7 +46,8 @@ def run(plan: Iterable[PlanStep], limits: LimitsSource) -> tuple[str, int, list[
             return stop.reason, used.steps, log
         used.steps, used.requests = used.steps + 1, used.requests + 1
         used.seconds, used.usd = add(used.seconds, seconds), add(used.usd, usd)
-        log.append({"name": step["name"], "steps": used.steps, "seconds": float(used.seconds), "usd": float(used.usd)})
+        took, paid = float(used.seconds), float(used.usd)
+        log.append(LogLine(name=step["name"], steps=used.steps, seconds=took, usd=paid))
     return "done", used.steps, log
 
 

@@ -20,8 +20,9 @@ from .results import ToolResult, error, ok
 def analyze_csv(relative_path: str) -> ToolResult:
     """Add up quantity × unit_price by category in a CSV file in ``data/input``.
 
-    ``relative_path`` is relative to ``data/input``, for instance ``"sales.csv"``. The rules for the file stand in
-    ``csvdata``. Never raises: whatever is wrong comes back as an error with a code and a sentence.
+    ``relative_path`` is relative to ``data/input``, for instance ``"sales.csv"``.
+    The rules for the file stand in ``csvdata``. Never raises: whatever is wrong
+    comes back as an error with a code and a sentence.
     """
     path, source = "", list[str]()
     try:
@@ -31,13 +32,15 @@ def analyze_csv(relative_path: str) -> ToolResult:
             source = [f"{FOLDER}/{path}"]
             count, revenue = revenue_by_category(lines)
     except DataError as problem:
-        return error(problem.code, text(f"tools.{problem.key}", path=path, **problem.values), source)
+        message = text(f"tools.{problem.key}", path=path, **problem.values)
+        return error(problem.code, message, source)
 
     ranking = sorted(revenue.items(), key=lambda item: (-item[1], item[0]))
+    rows = [{"category": name, "revenue": amount} for name, amount in ranking]
     top_category, top_revenue = ranking[0]
     data = {
         "row_count": count,
-        "revenue_by_category": [{"category": name, "revenue": amount} for name, amount in ranking],
+        "revenue_by_category": rows,
         "total_revenue": sum(revenue.values()),
         "top_category": top_category,
         "top_revenue": top_revenue,
@@ -104,16 +107,21 @@ TOOLS: list[dict[str, Any]] = [tool.schema for tool in TOOLBOX.values()]
 # --- the dispatch -----------------------------------------------------------------------------------------------------
 
 
-def execute_tool(name: str, arguments_json: Any, toolbox: Mapping[str, Tool] = TOOLBOX) -> ToolResult:
-    """Run the tool that the model asks for, if it is in the toolbox and its arguments are right.
+def execute_tool(
+    name: str,
+    arguments_json: Any,
+    toolbox: Mapping[str, Tool] = TOOLBOX,
+) -> ToolResult:
+    """Run the tool that the model asks for, if it is in the toolbox and its arguments fit.
 
-    ``arguments_json`` is JSON text as the model wrote it; an object is taken too, and nothing at all counts as ``{}``.
-    Never raises, except for ``KeyboardInterrupt``.
+    ``arguments_json`` is JSON text as the model wrote it; an object is taken too,
+    and nothing at all counts as ``{}``. Never raises, except for ``KeyboardInterrupt``.
     """
     tool = toolbox.get(name) if isinstance(name, str) else None
     if tool is None:
         asked = shown(name) if isinstance(name, str) else type(name).__name__
-        return error("UNKNOWN_TOOL", text("tools.unknown_tool", asked=asked, names=", ".join(toolbox)))
+        names = ", ".join(toolbox)
+        return error("UNKNOWN_TOOL", text("tools.unknown_tool", asked=asked, names=names))
     try:
         arguments = check_arguments(tool, arguments_json)
     except ArgumentsError as problem:

@@ -293,6 +293,13 @@ def _html(text: str) -> Callable[[Any], None]:
     return breaks
 
 
+def _show(source: str) -> Callable[[Any], None]:
+    def breaks(nb: Any) -> None:
+        find(nb, "from IPython").outputs[0].data["text/markdown"] = f"```python\n{source}\n```"
+
+    return breaks
+
+
 def _prose(before: str, after: str) -> Callable[[Any], None]:
     def breaks(nb: Any) -> None:
         cell = next(c for c in nb.cells if before in c.source and "navigation" not in check.tags(c))
@@ -321,6 +328,8 @@ def _prose(before: str, after: str) -> Callable[[Any], None]:
         (_html('<img alt=" " src="data:image/png;base64,iVBORw0KGgo="> 3, 4'), "an <img> without alt in its output"),
         (_html("<svg><path/></svg>"), "an <svg> without aria-label"),
         (_html('<img alt="two bars" src="x.png">'), "the numbers of its chart do not stand as text"),
+        (lambda nb: find(nb, LANGUAGE).update(source=f"{LANGUAGE}  # {'wide ' * 20}"), "where 106 fit"),
+        (_show("def wide():\n" + "    return" + " 1 +" * 21), "where 91 fit"),
         (_prose("Set `answer`", "![](x.png) Set `answer`"), "a picture without alternative text"),
         (_prose("  accTitle: one step leads to the next\n", ""), "a Mermaid diagram without"),
         (_prose("../../data/numbers.csv", "../../data/gone.csv"), "leads nowhere"),

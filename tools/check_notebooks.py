@@ -38,6 +38,9 @@ STRAYS = {
     "something like a key": re.compile(r"\bsk-[\w-]{8,}|\bBearer\s+\S{8,}"),
     "a warning": re.compile(r"\b\w*Warning\b"),
 }
+CODE_FITS, SOURCE_FITS = 106, 91
+"""The columns of a code cell, and of shown source, at 1280 pixels with the file browser open."""
+
 STOP_REASON = re.compile(r"\b(?:stopped|failed):[a-z_]+|\bdone\b")
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 PICTURE_DATA = re.compile(r"data:image/[\w+.-]+;base64,[A-Za-z0-9+/=\s]+")
@@ -198,6 +201,18 @@ def charts_in_numbers(notebook: Notebook) -> list[str]:
     return found
 
 
+def code_fits(notebook: Notebook) -> list[str]:
+    """No code runs out of its cell and no shown source is broken in a word. A check may: its output says all of it."""
+    found = []
+    for cell in code_cells(notebook):
+        shown = "".join(output.get("data", {}).get("text/markdown", "") for output in cell.outputs)
+        code = "" if "check" in tags(cell) else cell.source
+        for written, most in ((code, CODE_FITS), (shown, SOURCE_FITS)):
+            if (widest := max(map(len, written.splitlines()), default=0)) > most:
+                found.append(f"cell {first_line(cell)!r}: a line of {widest} columns, where {most} fit")
+    return found
+
+
 def links_lead_somewhere(notebook: Notebook, path: Path) -> list[str]:
     """Relative links point to files that exist, and anchors to headings."""
     found = []
@@ -305,7 +320,8 @@ def check_edition(edition: build.Edition, notebook: Notebook) -> list[str]:
     number = edition.lesson.number
     found = [
         *run_in_order(notebook), *errors_as_promised(notebook), *compared(notebook, number), *no_strays(notebook),
-        *pictures_described(notebook), *charts_in_numbers(notebook), *links_lead_somewhere(notebook, edition.path),
+        *pictures_described(notebook), *charts_in_numbers(notebook), *code_fits(notebook),
+        *links_lead_somewhere(notebook, edition.path),
         *translated(notebook, edition.language), *bold_is_bold(notebook),
     ]  # fmt: skip
     return [f"{edition}: {problem}" for problem in found]
