@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from decimal import localcontext
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from . import strictjson
 from .guard import Attempt, Guard
@@ -150,16 +150,29 @@ def wrapped_up(guard: Guard, reply: Reply) -> Ended:
     return capped(Stop("stopped:steps", "max_steps", done, exact(done), None))
 
 
-def run_task(task_input: str, task_id: str | None = None, **options: Any) -> TaskResult:
+class Keywords(TypedDict, total=False):
+    """The keywords of ``arun_task``, which ``run_task`` and ``events`` hand on to it."""
+
+    limits: LimitsSource | None
+    client: Model | AsyncOpenAI | None
+    toolbox: Mapping[str, Tool]
+    wrap_up: bool
+    retries: int
+    stop: Callable[[], bool] | None
+    on_event: Watcher | None
+    runlog: Listener | None
+
+
+def run_task(task_input: str, task_id: str | None = None, **options: Unpack[Keywords]) -> TaskResult:
     """Run the agent on one question and return what came of it; the keywords are those of ``arun_task``.
 
     Works in a script and where an event loop is running already (a notebook cell). The kernel's
     interrupt ends the run with ``stopped:user`` and the partial result. ``on_event`` is called from
     another thread than the caller's.
     """
-    pressed, stop = threading.Event(), options.pop("stop", None)
-    work = arun_task(task_input, task_id, stop=lambda: pressed.is_set() or bool(stop and stop()), **options)
-    return run_to_end(work, interrupt=pressed.set)
+    pressed, stop = threading.Event(), options.get("stop")
+    options["stop"] = lambda: pressed.is_set() or bool(stop and stop())
+    return run_to_end(arun_task(task_input, task_id, **options), interrupt=pressed.set)
 
 
 async def arun_task(
@@ -232,20 +245,21 @@ def begin(
     return guard
 
 
-async def events(task_input: str, task_id: str | None = None, **options: Any) -> AsyncIterator[Event]:
+async def events(task_input: str, task_id: str | None = None, **options: Unpack[Keywords]) -> AsyncIterator[Event]:
     """What happens in a run, as it happens; the last event is ``end`` and holds the result.
 
     The keywords are those of ``arun_task``. Leaving the iteration early cancels the run.
     """
     queue: asyncio.Queue[Event | None] = asyncio.Queue()
-    watcher = options.pop("on_event", None)
+    watcher = options.get("on_event")
 
     def put(event: Event) -> None:
         queue.put_nowait(event)
         if watcher:
             watcher(event)
 
-    task = asyncio.ensure_future(arun_task(task_input, task_id, on_event=put, **options))
+    options["on_event"] = put
+    task = asyncio.ensure_future(arun_task(task_input, task_id, **options))
     task.add_done_callback(lambda _: queue.put_nowait(None))
     try:
         while (event := await queue.get()) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import os
 import subprocess
@@ -21,6 +22,7 @@ from mischief import hangs_with_a_child, spins, vanishes
 from wire_server import Service, calls, hangs, says, text
 
 from agentlib import Event, Limits, Tool, arun_task, events, run_task, use_language
+from agentlib.loop import Keywords
 from agentlib.offline import (
     PRICE,
     Scripted,
@@ -44,6 +46,11 @@ from agentlib.waiting import RealClock
 OPEN = Limits(max_steps=20, max_seconds=100, max_usd=10)
 NO_CAPS = Limits(None, None, None, None, None)
 ROOT = Path(__file__).parent.parent
+
+
+def test_the_doors_know_every_keyword_of_the_loop() -> None:
+    parameters = inspect.signature(arun_task).parameters.values()
+    assert set(Keywords.__annotations__) == {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
 
 
 def reason(result: Any) -> str:
