@@ -138,31 +138,34 @@ class Model:
                 stream=True,  # the body is left to be read here, and no further than MOST_BYTES
                 stream_cls=openai.AsyncStream[Any],
             )
-            content = await _content_of(cast(httpx2.Response, response))
         except openai.APIStatusError as exc:
             raise _refused(exc.response, secret) from None
-        except (openai.APIConnectionError, httpx2.RequestError) as exc:
+        except openai.APIConnectionError as exc:
             raise _unreachable(exc) from None
         except RuntimeError as exc:
             # Closed by its owner, or with a connection of another event loop: that one is dropped, so the next may do.
             again = not self.client.is_closed()
             sentence = text("model.client_broken", problem=portable(str(exc), secret))
             raise ModelFault("failed:model", sentence, retryable=again, wait=0.0, billed=again) from None
-        except (openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as exc:
+        except Exception as exc:  # an address or a key that cannot be sent, or code of the caller's in the client
             raise ModelFault("failed:model", text("model.no_call", problem=type(exc).__name__)) from None
-        return _decoded(content, secret)
+        return _decoded(await _content_of(cast(httpx2.Response, response)), secret)
 
 
 async def _content_of(response: httpx2.Response) -> bytes:
-    """The body of a reply. Raises ``ModelFault`` where it is longer than any model writes."""
+    """The body of a reply. Raises ``ModelFault`` where it breaks off, or is longer than any model writes."""
     content = bytearray()
     try:
         async for chunk in response.aiter_bytes():
             content += chunk
             if len(content) > MOST_BYTES:
-                raise ModelFault("failed:reply", text("model.too_long", most=MOST_BYTES), billed=True)
+                break
+    except Exception as exc:  # of httpx2, or of whatever a caller's client is built on
+        raise _unreachable(exc) from None
     finally:
         await response.aclose()
+    if len(content) > MOST_BYTES:
+        raise ModelFault("failed:reply", text("model.too_long", most=MOST_BYTES), billed=True)
     return bytes(content)
 
 
