@@ -115,6 +115,11 @@ class Model:
         """The fields of the request body beside messages and tools."""
         return {**self.settings.extra, "model": self.settings.model, self.settings.max_tokens_name: max_tokens}
 
+    @property
+    def _secret(self) -> str:
+        """The key that goes out, which a client with a source of keys has only once it has sent it."""
+        return self.client.api_key if len(self.client.api_key) >= 8 else ""
+
     async def send(self, body: bytes) -> dict[str, Any]:
         """One HTTP request, no retry. Returns the decoded reply; raises ``ModelFault``.
 
@@ -124,7 +129,6 @@ class Model:
         import httpx2
         import openai
 
-        secret = self.settings.api_key if len(self.settings.api_key) >= 8 else ""
         try:
             response = await self.client.post(
                 "/chat/completions",
@@ -139,17 +143,17 @@ class Model:
                 stream_cls=openai.AsyncStream[Any],
             )
         except openai.APIStatusError as exc:
-            raise _refused(exc.response, secret) from None
+            raise _refused(exc.response, self._secret) from None
         except openai.APIConnectionError as exc:
             raise _unreachable(exc) from None
         except RuntimeError as exc:
             # Closed by its owner, or with a connection of another event loop: that one is dropped, so the next may do.
             again = not self.client.is_closed()
-            sentence = text("model.client_broken", problem=portable(str(exc), secret))
+            sentence = text("model.client_broken", problem=portable(str(exc), self._secret))
             raise ModelFault("failed:model", sentence, retryable=again, wait=0.0, billed=again) from None
         except Exception as exc:  # an address or a key that cannot be sent, or code of the caller's in the client
             raise ModelFault("failed:model", text("model.no_call", problem=type(exc).__name__)) from None
-        return _decoded(await _content_of(cast(httpx2.Response, response)), secret)
+        return _decoded(await _content_of(cast(httpx2.Response, response)), self._secret)
 
 
 async def _content_of(response: httpx2.Response) -> bytes:

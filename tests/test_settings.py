@@ -293,6 +293,18 @@ def test_a_client_of_ones_own(env: Write) -> None:
         assert "MODEL_NAME" in result["warnings"][0]
 
 
+def test_a_client_with_a_source_of_keys(env: Write) -> None:
+    async def token() -> str:
+        return "a-token-that-expires"
+
+    env(MODEL_NAME="my-model", MODEL_PRICE_INPUT="1", MODEL_PRICE_OUTPUT="1")
+    with Service(says({"error": {"message": "a-token-that-expires has expired"}}, 401), says(text())) as service:
+        client = AsyncOpenAI(api_key=token, base_url=service.url)
+        result = run_task("?", client=client)
+        assert "*** has expired" in result["warnings"][0]
+        assert reason(run_task("?", client=client)) == "done"
+
+
 def test_the_price_goes_by_the_address_of_the_client(env: Write) -> None:
     env(MODEL_NAME="gpt-4o-mini", MODEL_BASE_URL="http://127.0.0.1:1/v1")
     model = Model.of(AsyncOpenAI(api_key="k", base_url="https://api.openai.com/v1"))
