@@ -185,7 +185,7 @@ def test_a_setting_that_cannot_be(name: str, value: str, env: Write) -> None:
     assert name in result["warnings"][0]
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", [*WRONG, "MODEL_NAME", "MODEL_BASE_URL"])
 def test_a_key_on_the_wrong_line_is_not_shown(name: str, env: Write) -> None:
     env(FILES["plain"] + REST, **{"MODEL_PRICE_OUTPUT": "1", "MODEL_PRICE_INPUT": "1", name: "sk-xyz123456789abcdef"})
     result = run_task("?")
