@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 MOST_BYTES = 4 * 2**20
 """The longest reply that is read: no model writes so much, and a service without an end must not fill the memory."""
 
+MOST_ERROR_BYTES = 2**16
+"""What is read of an error's body: all that people could be shown of it, many times over."""
+
 MOST_CALLS = 1000
 """The most tool calls in one reply that are taken for a plan."""
 
@@ -86,11 +89,12 @@ class Model:
     @classmethod
     def live(cls) -> Model:
         """The endpoint that ``.env`` names. Raises ``SettingsError``."""
-        from openai import AsyncOpenAI
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
         settings = load_settings()
         try:
-            client = AsyncOpenAI(api_key=settings.api_key, base_url=settings.base_url, max_retries=0)
+            http = DefaultAsyncHttpxClient(event_hooks={"response": [_shorten_error]})
+            client = AsyncOpenAI(api_key=settings.api_key, base_url=settings.base_url, max_retries=0, http_client=http)
         except Exception as exc:  # a proxy it cannot use: ValueError, ImportError or its own
             raise SettingsError(text("settings.no_client", problem=_proxies() or type(exc).__name__)) from None
         return cls(client, settings)
@@ -154,6 +158,20 @@ class Model:
         except Exception as exc:  # an address or a key that cannot be sent, or code of the caller's in the client
             raise ModelFault("failed:model", text("model.no_call", problem=type(exc).__name__)) from None
         return _decoded(await _content_of(cast(httpx2.Response, response)), self._secret)
+
+
+async def _shorten_error(response: httpx2.Response) -> None:
+    """Keep the head of an error's body: the SDK would read, and unpack, all of it, however long it is."""
+    import httpx2
+
+    if not response.is_success and isinstance(response.stream, httpx2.AsyncByteStream):
+        head = bytearray()
+        async for chunk in response.stream:
+            head += chunk
+            if len(head) > MOST_ERROR_BYTES:
+                break
+        await response.stream.aclose()
+        response.stream = httpx2.ByteStream(bytes(head[:MOST_ERROR_BYTES]))
 
 
 async def _content_of(response: httpx2.Response) -> bytes:

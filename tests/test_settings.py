@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from genai_prices import Usage, calc_price
 from openai import AsyncOpenAI
-from wire_server import Service, says, text
+from wire_server import Request, Service, fails, headed, says, text
 
 from agentlib import Limits, Model, run_task, use_language
 from agentlib.offline import answer, scripted
@@ -258,6 +258,21 @@ def test_a_live_run_with_nothing_but_the_file(end: str, env: Write, capfd: pytes
         assert (reason(result), reason(again)) == ("done", "done")
         assert {head["authorization"] for head in service.heads} == {f"bearer {KEY}"}
     assert KEY not in str(result) + "".join(capfd.readouterr())
+
+
+def test_an_error_without_an_end_is_read_no_further_than_needed(env: Write) -> None:
+    def for_ever(request: Request) -> None:
+        request.send(headed("chunked", 400))
+        while True:
+            request.send(b"100000\r\n" + b" " * 0x100000 + b"\r\n")
+
+    with Service(for_ever, fails(400, "it has no end")) as service:
+        env(**live(service))
+        limits = Limits(max_seconds=10)
+        result, again = run_task("?", limits=limits), run_task("?", limits=limits)
+    assert (reason(result), reason(again)) == ("failed:model", "failed:model")
+    assert "status 400" in result["warnings"][0]
+    assert "it has no end" in again["warnings"][0]
 
 
 def test_what_is_sent_is_what_is_set(env: Write) -> None:
