@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from .limits import MAX_STEPS, Limits
-from .messages import languages, text, use_language
+from .messages import languages, suit_the_console, text, use_language
 from .results import TaskResult
 
 
@@ -22,9 +22,7 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 completed, 1 failed; wrong use exits with 2."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    for stream in (sys.stdout, sys.stderr):
-        # A console that cannot show a character shows a mark in its place.
-        getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
+    suit_the_console()
     _choose_language(given)
     parser = _parser()
     options = parser.parse_args(given)
@@ -96,7 +94,9 @@ def _limit(kind: Callable[[str], Any]) -> Callable[[str], Any]:
 def _ask(parser: argparse.ArgumentParser) -> str:
     try:
         return input(text("cli.ask"))
-    except EOFError:
+    except UnicodeDecodeError as problem:
+        parser.error(text("cli.bad_question", encoding=problem.encoding))
+    except (EOFError, KeyboardInterrupt, RuntimeError):  # the end, Ctrl-C, or no standard input at all
         parser.error(text("cli.no_question"))
 
 

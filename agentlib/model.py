@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 MOST_BYTES = 4 * 2**20
 """The longest reply that is read: no model writes so much, and a service without an end must not fill the memory."""
 
+MOST_ERROR_BYTES = 2**16
+"""What is read of an error's body: all that people could be shown of it, many times over."""
+
 MOST_CALLS = 1000
 """The most tool calls in one reply that are taken for a plan."""
 
@@ -86,11 +89,12 @@ class Model:
     @classmethod
     def live(cls) -> Model:
         """The endpoint that ``.env`` names. Raises ``SettingsError``."""
-        from openai import AsyncOpenAI
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
         settings = load_settings()
         try:
-            client = AsyncOpenAI(api_key=settings.api_key, base_url=settings.base_url, max_retries=0)
+            http = DefaultAsyncHttpxClient(event_hooks={"response": [_shorten_error]})
+            client = AsyncOpenAI(api_key=settings.api_key, base_url=settings.base_url, max_retries=0, http_client=http)
         except Exception as exc:  # a proxy it cannot use: ValueError, ImportError or its own
             raise SettingsError(text("settings.no_client", problem=_proxies() or type(exc).__name__)) from None
         return cls(client, settings)
@@ -115,6 +119,11 @@ class Model:
         """The fields of the request body beside messages and tools."""
         return {**self.settings.extra, "model": self.settings.model, self.settings.max_tokens_name: max_tokens}
 
+    @property
+    def _secret(self) -> str:
+        """The key that goes out, which a client with a source of keys has only once it has sent it."""
+        return self.client.api_key if len(self.client.api_key) >= 8 else ""
+
     async def send(self, body: bytes) -> dict[str, Any]:
         """One HTTP request, no retry. Returns the decoded reply; raises ``ModelFault``.
 
@@ -124,7 +133,6 @@ class Model:
         import httpx2
         import openai
 
-        secret = self.settings.api_key if len(self.settings.api_key) >= 8 else ""
         try:
             response = await self.client.post(
                 "/chat/completions",
@@ -138,31 +146,48 @@ class Model:
                 stream=True,  # the body is left to be read here, and no further than MOST_BYTES
                 stream_cls=openai.AsyncStream[Any],
             )
-            content = await _content_of(cast(httpx2.Response, response))
         except openai.APIStatusError as exc:
-            raise _refused(exc.response, secret) from None
-        except (openai.APIConnectionError, httpx2.RequestError) as exc:
+            raise _refused(exc.response, self._secret) from None
+        except openai.APIConnectionError as exc:
             raise _unreachable(exc) from None
         except RuntimeError as exc:
             # Closed by its owner, or with a connection of another event loop: that one is dropped, so the next may do.
             again = not self.client.is_closed()
-            sentence = text("model.client_broken", problem=portable(str(exc), secret))
+            sentence = text("model.client_broken", problem=portable(str(exc), self._secret))
             raise ModelFault("failed:model", sentence, retryable=again, wait=0.0, billed=again) from None
-        except (openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as exc:
+        except Exception as exc:  # an address or a key that cannot be sent, or code of the caller's in the client
             raise ModelFault("failed:model", text("model.no_call", problem=type(exc).__name__)) from None
-        return _decoded(content, secret)
+        return _decoded(await _content_of(cast(httpx2.Response, response)), self._secret)
+
+
+async def _shorten_error(response: httpx2.Response) -> None:
+    """Keep the head of an error's body: the SDK would read, and unpack, all of it, however long it is."""
+    import httpx2
+
+    if not response.is_success and isinstance(response.stream, httpx2.AsyncByteStream):
+        head = bytearray()
+        async for chunk in response.stream:
+            head += chunk
+            if len(head) > MOST_ERROR_BYTES:
+                break
+        await response.stream.aclose()
+        response.stream = httpx2.ByteStream(bytes(head[:MOST_ERROR_BYTES]))
 
 
 async def _content_of(response: httpx2.Response) -> bytes:
-    """The body of a reply. Raises ``ModelFault`` where it is longer than any model writes."""
+    """The body of a reply. Raises ``ModelFault`` where it breaks off, or is longer than any model writes."""
     content = bytearray()
     try:
         async for chunk in response.aiter_bytes():
             content += chunk
             if len(content) > MOST_BYTES:
-                raise ModelFault("failed:reply", text("model.too_long", most=MOST_BYTES), billed=True)
+                break
+    except Exception as exc:  # of httpx2, or of whatever a caller's client is built on
+        raise _unreachable(exc) from None
     finally:
         await response.aclose()
+    if len(content) > MOST_BYTES:
+        raise ModelFault("failed:reply", text("model.too_long", most=MOST_BYTES), billed=True)
     return bytes(content)
 
 

@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Literal, TypedDict
 
 from .limits import Limits, LimitsSource, Quote, Usage, add, decide, exact
-from .messages import text
+from .messages import suit_the_console, text
 
 
 class PlanStep(TypedDict):
@@ -88,5 +88,6 @@ def main() -> None:
 if __name__ == "__main__":
     from argparse import ArgumentParser
 
+    suit_the_console()
     ArgumentParser(prog="python -m agentlib.plan", description=text("plan.description")).parse_args()
     main()

@@ -32,6 +32,7 @@ OURS = {*MAX_TOKENS_NAMES, "messages", "model", "n", "stream", "tools"}
 _MILLION = Decimal(1_000_000)
 _MOST = 10**12
 _KEY = re.compile(r"[\x21-\x7e]+")
+_LIKE_A_KEY = re.compile(r"(sk|xai)-[\w-]{8}")
 _SECRET_IN_ADDRESS = re.compile(r"[^/?#]+(?=@)|(?<=\?).+")  # user:password@ and ?key=
 
 
@@ -105,6 +106,8 @@ def load_settings(base_url: str | None = None) -> Settings:
     key, url, model = (values.get(name, "") for name in REQUIRED)
     if needs_endpoint and not _KEY.fullmatch(key):
         raise SettingsError(text("settings.bad_key", name=REQUIRED[0]))
+    if _LIKE_A_KEY.match(model):  # a model's name is shown in every trace
+        raise SettingsError(text("settings.key_as_model", name=REQUIRED[2], key=REQUIRED[0]))
     if needs_endpoint and not _is_address(url):
         raise SettingsError(text("settings.bad_url", name=REQUIRED[1]))
     url = url if base_url is None else base_url

@@ -146,7 +146,8 @@ def run_to_end(work: Coroutine[Any, Any, T], interrupt: Callable[[], None]) -> T
     """Run a coroutine from ordinary code, also where an event loop is already running (a notebook cell).
 
     The kernel's interrupt calls ``interrupt`` and goes on waiting for the coroutine to wind up;
-    a second interrupt gives up and raises ``KeyboardInterrupt``.
+    a second interrupt gives up and raises ``KeyboardInterrupt``. Whatever else a signal handler raises,
+    a time limit of the caller's own for instance, cancels the coroutine and is raised at once.
     """
     if not HAS_THREADS:
         return run_inline(work)
@@ -157,7 +158,7 @@ def run_to_end(work: Coroutine[Any, Any, T], interrupt: Callable[[], None]) -> T
     interrupts = 0
     try:
         future = asyncio.run_coroutine_threadsafe(work, loop)
-    except KeyboardInterrupt:
+    except BaseException:  # of a signal handler: the coroutine may be running already
         interrupt()
         raise
     while True:
@@ -172,6 +173,9 @@ def run_to_end(work: Coroutine[Any, Any, T], interrupt: Callable[[], None]) -> T
             if interrupts > 1:
                 future.cancel()
                 raise
+        except BaseException:  # of a signal handler: nobody waits for the coroutine any more
+            future.cancel()
+            raise
 
 
 _loop: asyncio.AbstractEventLoop | None = None

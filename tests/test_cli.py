@@ -136,9 +136,36 @@ def test_no_question_is_asked_for(endpoint: Any) -> None:
         assert done.returncode == 0
         assert done.stdout.startswith(b"Question: {")
         assert service.requests[0]["messages"][1]["content"] == "What is the total?"
-    done = command(stdin="")
-    assert done.returncode == 2
-    assert b"Traceback" not in done.stderr
+
+
+def closes_its_input() -> None:
+    os.close(0)
+
+
+UNASKED: dict[str, dict[str, Any]] = {
+    "nothing": {"stdin": ""},
+    "text in another encoding": {"input": "销售额".encode("gbk"), "env": {"PYTHONIOENCODING": "utf-8"}},
+    "no input": {"input": None, "preexec_fn": closes_its_input},
+}
+
+
+@pytest.mark.parametrize("name", UNASKED)
+@pytest.mark.filterwarnings("ignore:.*preexec_fn")
+def test_no_question_to_be_had_is_wrong_use(name: str) -> None:
+    if sys.platform == "win32" and "preexec_fn" in UNASKED[name]:
+        pytest.skip("a process there begins with its input")
+    done = command(**UNASKED[name])
+    assert (done.returncode, b"question" in done.stderr, b"Traceback" in done.stderr) == (2, True, False)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C cannot be sent to one process there")
+def test_ctrl_c_instead_of_a_question() -> None:
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-m", "agentlib"], env=CLEAN, cwd=ROOT, **streams) as process:
+        assert process.stdout and process.stdout.read(10) == b"Question: "
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (2, b"python -m agentlib: no question was given\n")
 
 
 def test_without_an_endpoint_it_says_what_to_set() -> None:
@@ -157,6 +184,13 @@ def test_any_console(encoding: str, endpoint: Any) -> None:
         done = command("总额是多少？🤔", env={**endpoint(service), "PYTHONIOENCODING": encoding, "AGENTLIB_LANG": "zh"})
     assert (done.returncode, done.stderr) == (0, b"")
     assert json.loads(done.stdout.decode(encoding))["summary"]["answer"] == answer
+
+
+@pytest.mark.parametrize("words", [["agentlib.plan"], ["agentlib.plan", "-h"], ["agentlib.runlog", "-h"]])
+def test_any_console_shows_the_other_commands(words: list[str]) -> None:
+    done = command(*words[1:], module=words[0], env={"PYTHONIOENCODING": "cp1252", "AGENTLIB_LANG": "zh"})
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\\u" in done.stdout
 
 
 def test_a_warning_in_chinese_on_a_gbk_console_is_readable() -> None:

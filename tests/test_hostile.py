@@ -13,6 +13,7 @@ from decimal import Decimal
 from email.utils import format_datetime
 from typing import Any
 
+import httpx2
 import pytest
 from request_rules import broken_rules
 from wire_server import (
@@ -382,6 +383,46 @@ def test_reply(name: str) -> None:
     assert len(service.requests) == (2 if reason(result) == "stopped:steps" else 1)
     assert "<" not in "".join(result["warnings"])
     assert result["summary"]["usage"]["usd"] <= 10
+
+
+@pytest.mark.parametrize(
+    "name", ["reset", "hung up", "cut off", "too short for its length", "packed but broken", "packed"]
+)
+def test_a_client_that_is_built_on_the_older_httpx(name: str) -> None:
+    """The SDK takes one too, and its errors are classes of their own."""
+    play, wanted = REPLIES[name]
+    http = pytest.importorskip("httpx").AsyncClient()
+    with Service(says(calls()), play) as service:
+        model = service.model()
+        model.client = model.client.copy(http_client=http)
+        result = run_task("What is the total?", client=model, limits=OPEN, retries=0, toolbox=toolbox(plain))
+    assert reason(result) in wanted
+    assert len(result["summary"]["tool_results"]) == 1
+
+
+def code_of_the_callers(where: str) -> dict[str, Any]:
+    async def breaks(*_: object) -> Any:
+        raise LookupError("of the caller's")
+
+    if where == "key":
+        return {"api_key": breaks}
+    return {"http_client": httpx2.AsyncClient(event_hooks={where: [breaks]})}
+
+
+@pytest.mark.parametrize("where", ["key", "request", "response"])
+def test_code_of_the_callers_in_the_client_that_breaks(where: str) -> None:
+    """A source of keys that fails in mid-run, or a hook: what was done until then is kept."""
+    with Service(says(calls()), says(text())) as service:
+        model = service.model()
+
+        def breaks_the_client(relative_path: str) -> int:
+            model.client = model.client.copy(**code_of_the_callers(where))
+            return 1
+
+        tools = toolbox(breaks_the_client)
+        result = run_task("What is the total?", client=model, limits=OPEN, toolbox=tools)
+    assert (reason(result), len(result["summary"]["tool_results"])) == ("failed:model", 1)
+    assert "LookupError" in result["warnings"][0]
 
 
 def test_no_more_than_most_bytes_are_kept() -> None:

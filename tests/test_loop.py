@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -780,6 +781,31 @@ def test_an_interrupt_at_any_moment_leaves_no_run_behind() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "'stopped:user': 0" not in done.stdout
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="needs a signal of its own")
+def test_whatever_a_signal_handler_raises_leaves_no_run_behind() -> None:
+    """A caller's own time limit, for instance: the run must not go on, and pay, when nobody waits for it any more."""
+
+    class Enough(Exception):
+        pass
+
+    def ring(*_: object) -> None:
+        raise Enough
+
+    def watch(event: Event) -> None:
+        if (event.kind, event.step) == ("request", 3):
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    model, before = scripted(LOOPS, clock=RealClock(), pace=0.05), signal.signal(signal.SIGUSR1, ring)
+    try:
+        with pytest.raises(Enough):
+            run(client=model, limits=NO_CAPS.change(max_seconds=5), on_event=watch)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    asked = len(model.requests)
+    time.sleep(0.5)
+    assert len(model.requests) <= asked + 1
 
 
 def test_the_kernels_interrupt() -> None:

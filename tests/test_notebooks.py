@@ -47,17 +47,26 @@ def test_lessons_run_twice_in_one_kernel_from_any_folder(tmp_path: Path) -> None
 
 
 async def run_twice(lesson: build.Lesson, folder: Path, gate: asyncio.Semaphore) -> list[str]:
-    """Run a lesson's code, and again in the same kernel; returns the cells that then say something else than saved."""
+    """Run a lesson's code, again in the same kernel, and a third time with each cell twice in a row.
+
+    Returns the cells that then say something else than saved; the third time, those that raise where they should not.
+    """
     edition = build.Edition(lesson, "en", False)
     saved = check.code_cells(nbformat.read(edition.path, 4))
-    cells = [nbformat.v4.new_code_cell(c.source, metadata=c.metadata) for c in [*saved, *saved]]
+    order = [*saved, *saved, *(cell for cell in saved for _ in range(2))]
+    cells = [nbformat.v4.new_code_cell(c.source, metadata=c.metadata) for c in order]
     async with gate:
         await build.execute(cells, folder, edition.language)
     return [
         f"{lesson.name}, cell {check.first_line(known)!r}"
-        for cell, known in zip(cells, [*saved, *saved], strict=True)
-        if says(cell) != says(known) and (lesson.number, check.first_line(known)) not in check.NOT_COMPARED
+        for number, (cell, known) in enumerate(zip(cells, order, strict=True))
+        if (says(cell) != says(known) if number < 2 * len(saved) else raises(cell) != raises(known))
+        and (lesson.number, check.first_line(known)) not in check.NOT_COMPARED
     ]
+
+
+def raises(cell: Any) -> bool:
+    return any(output.output_type == "error" for output in cell.outputs)
 
 
 def says(cell: Any) -> list[Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from genai_prices import Usage, calc_price
 from openai import AsyncOpenAI
-from wire_server import Service, says, text
+from wire_server import Request, Service, fails, headed, says, text
 
 from agentlib import Limits, Model, run_task, use_language
 from agentlib.offline import answer, scripted
@@ -185,7 +185,7 @@ def test_a_setting_that_cannot_be(name: str, value: str, env: Write) -> None:
     assert name in result["warnings"][0]
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", [*WRONG, "MODEL_NAME", "MODEL_BASE_URL"])
 def test_a_key_on_the_wrong_line_is_not_shown(name: str, env: Write) -> None:
     env(FILES["plain"] + REST, **{"MODEL_PRICE_OUTPUT": "1", "MODEL_PRICE_INPUT": "1", name: "sk-xyz123456789abcdef"})
     result = run_task("?")
@@ -260,6 +260,21 @@ def test_a_live_run_with_nothing_but_the_file(end: str, env: Write, capfd: pytes
     assert KEY not in str(result) + "".join(capfd.readouterr())
 
 
+def test_an_error_without_an_end_is_read_no_further_than_needed(env: Write) -> None:
+    def for_ever(request: Request) -> None:
+        request.send(headed("chunked", 400))
+        while True:
+            request.send(b"100000\r\n" + b" " * 0x100000 + b"\r\n")
+
+    with Service(for_ever, fails(400, "it has no end")) as service:
+        env(**live(service))
+        limits = Limits(max_seconds=10)
+        result, again = run_task("?", limits=limits), run_task("?", limits=limits)
+    assert (reason(result), reason(again)) == ("failed:model", "failed:model")
+    assert "status 400" in result["warnings"][0]
+    assert "it has no end" in again["warnings"][0]
+
+
 def test_what_is_sent_is_what_is_set(env: Write) -> None:
     with Service(says(text())) as service:
         extra = '{"seed": 7, "temperature": 0.5}'
@@ -291,6 +306,18 @@ def test_a_client_of_ones_own(env: Write) -> None:
         result = run_task("?", client=client)
         assert reason(result) == "failed:config"
         assert "MODEL_NAME" in result["warnings"][0]
+
+
+def test_a_client_with_a_source_of_keys(env: Write) -> None:
+    async def token() -> str:
+        return "a-token-that-expires"
+
+    env(MODEL_NAME="my-model", MODEL_PRICE_INPUT="1", MODEL_PRICE_OUTPUT="1")
+    with Service(says({"error": {"message": "a-token-that-expires has expired"}}, 401), says(text())) as service:
+        client = AsyncOpenAI(api_key=token, base_url=service.url)
+        result = run_task("?", client=client)
+        assert "*** has expired" in result["warnings"][0]
+        assert reason(run_task("?", client=client)) == "done"
 
 
 def test_the_price_goes_by_the_address_of_the_client(env: Write) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import locale
 import os
+import sys
 import tomllib
 from functools import cache
 from importlib.resources import files
@@ -48,6 +49,12 @@ def language() -> str:
 def text(key: str, /, **values: Any) -> str:
     """The message ``section.name`` in the language in force, its ``{fields}`` filled in."""
     return _template(language(), key).format(**values)
+
+
+def suit_the_console() -> None:
+    """Have a mark stand for each character that the console cannot show: printing it would be an error."""
+    for stream in (sys.stdout, sys.stderr):
+        getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
 
 
 def _template(lang: str, key: str) -> str:

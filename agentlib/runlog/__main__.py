@@ -8,13 +8,14 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
-from ..messages import languages, text, use_language
+from ..messages import languages, suit_the_console, text, use_language
 from .log import COLUMNS, RunLog
 from .store import RunLogError, shown
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; 0 if that worked, 2 if the file cannot be used (argparse: wrong arguments)."""
+    suit_the_console()
     given = _parser(arguments).parse_args(arguments)
     log = RunLog(given.file)
     try:
