@@ -27,6 +27,11 @@ class Sums(NamedTuple):
     max_requests: int
 
 
+def cap_of(reason: str) -> str | None:
+    """The cap that a stop reason speaks of, if it speaks of one."""
+    return next((cap for cap, why in CAPS.items() if why == reason), None)
+
+
 def number(value: float | None) -> str:
     """The number as people write it: whole, or with up to six decimals."""
     if value is None:
@@ -69,7 +74,7 @@ def plan_caps_chart(plan: Iterable[PlanStep], limits: Limits) -> Drawing:
     """The same for a plan: runs it under ``limits``, and shows the step that was not begun, too."""
     plan = list(plan)
     reason, steps, log = run(plan, limits)
-    fired = next((cap for cap, why in CAPS.items() if why == reason), None)
+    fired = cap_of(reason)
     refused = plan[steps] if fired else {"seconds": 0.0, "usd": 0.0}
     quote = {"max_steps": 1.0, "max_seconds": refused["seconds"], "max_usd": refused["usd"]}.get(fired or "")
     sums = [Sums(line["steps"], line["seconds"], line["usd"], line["steps"]) for line in log]

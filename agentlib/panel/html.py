@@ -8,13 +8,13 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from ..charts import cap_of
 from ..limits import Limits
 from ..messages import text
 from . import words
 from .story import LogLine, Progress
 
 _SHOWN = {"max_steps": "{:g}".format, "max_seconds": words.seconds, "max_usd": words.money}
-_CAPS = {"stopped:steps": "max_steps", "stopped:time": "max_seconds", "stopped:budget": "max_usd"}
 _MARKS = {"waiting": "…", "ok": "✓", "error": "✗"}
 _KINDS = {"model": "", "retry": "↻ ", "tool": "→ "}
 
@@ -38,7 +38,7 @@ def style() -> str:
     return f"<style>{css}</style>"
 
 
-def bars(rows: Iterable[Bar], limits: Limits, fired: str = "") -> str:
+def bars(rows: Iterable[Bar], limits: Limits, fired: str | None = None) -> str:
     """The bars below each other; that of the cap that ``fired`` turns, in colour, sign and word."""
     return "".join(_bar(row, getattr(limits, row.cap), row.cap == fired) for row in rows)
 
@@ -66,7 +66,7 @@ def _pieces(bar: Bar, parts: Sequence[float], limit: float | None) -> str:
 
 def run_bars(progress: Progress, limits: Limits, stop: dict[str, Any] | None) -> str:
     """The bars of a run. What the next call may take is shown beside what is used, at a stop beyond the limit."""
-    asked, fired = {"max_usd": progress.quote_usd or 0.0}, ""
+    asked, fired = {"max_usd": progress.quote_usd or 0.0}, None
     if stop:
         fired = stop["limit"]
         asked[fired] = stop["quote"] or 0.0
@@ -84,7 +84,7 @@ def plan_bars(plan: Sequence[Mapping[str, Any]], limits: Limits, reason: str, st
     for cap, key in (("max_steps", ""), ("max_seconds", "seconds"), ("max_usd", "usd")):
         sizes = [float(step.get(key, 1)) for step in plan]
         rows.append(Bar(cap, sizes[:steps], sum(sizes[steps : steps + 1]), sum(sizes[steps + 1 :])))
-    return bars(rows, limits, _CAPS.get(reason, ""))
+    return bars(rows, limits, cap_of(reason))
 
 
 def log(lines: Iterable[LogLine]) -> str:
